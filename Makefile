@@ -1,0 +1,36 @@
+# make demo    set up, and run a whole campaign on bundled examples
+# make test    set up, and run the tests that need nothing but Python
+# make real    the tests with a real Slurm and a real vLLM (installs both; Debian or Ubuntu, root or sudo)
+# make lint    ruff, mypy --strict, shellcheck, import rules
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test real lint clean
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/flock-hpc demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -q
+
+real: $(READY)
+	scripts/setup-test-slurm.sh
+	scripts/setup-test-vllm.sh
+	FLOCK_HPC_REQUIRE_REAL=1 $(BIN)/python -m pytest -q tests/cluster tests/serving
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/shellcheck scripts/*.sh .ci/run
+
+clean:
+	rm -rf $(VENV) .venv-vllm demo-campaign

@@ -1,0 +1,1 @@
+"""Arena-Hard: questions, answers, games and their judgments."""

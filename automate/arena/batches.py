@@ -1,0 +1,181 @@
+"""Models to batches; the YAML and the script of each. Pure: plans come in, texts go out.
+
+Never decides what is due and never submits; the same plan always gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from automate import __version__
+from automate.arena.prompts import Prompts
+from automate.arena.verdict import PATTERNS
+from automate.cluster.script import directives, log_pattern, render
+from automate.settings import Settings
+from automate.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One job's worth of models, and the games that were due when it was planned."""
+
+    number: int
+    models: tuple[str, ...]
+    games: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Batches that were planned together. `id` is the timestamp in their log names."""
+
+    id: str
+    tag: str
+    baseline: str
+    batches: tuple[Batch, ...]
+    limit_questions: int | None = None
+
+    def job_name(self, batch: Batch) -> str:
+        return f"judge-batch-{batch.number}-{self.tag}"
+
+    def array_name(self, part: int) -> str:
+        return f"judge-array-{self.tag}" + (f"-{part}" if part > 1 else "")
+
+
+def balance(due: Mapping[str, int], size: int, first: int = 1) -> tuple[Batch, ...]:
+    """Spread models over ceil(n / size) batches of at most `size` models, evening out the games due.
+
+    Longest first, each to the batch with the fewest games that has room; models in a batch keep the list's order.
+    """
+    order = {model: index for index, model in enumerate(due)}
+    waiting = [model for model, games in due.items() if games > 0]
+    count = math.ceil(len(waiting) / size)
+    groups: list[list[str]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for model in sorted(waiting, key=lambda name: (-due[name], order[name])):
+        index = min((i for i in range(count) if len(groups[i]) < size), key=lambda i: (loads[i], i))
+        groups[index].append(model)
+        loads[index] += due[model]
+    return tuple(
+        Batch(first + index, tuple(sorted(group, key=order.__getitem__)), load)
+        for index, (group, load) in enumerate(zip(groups, loads, strict=True))
+    )
+
+
+def plan_tag(workspace: Workspace, plan_id: str) -> str:
+    """Six characters that make the job names of one plan of one workspace unlike all others."""
+    return hashlib.sha256(f"{workspace.root}\0{plan_id}".encode()).hexdigest()[:6]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Block style, with texts of several lines as literal blocks."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    style = "|" if "\n" in value and not any(line.endswith(" ") for line in value.split("\n")) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def batch_config(workspace: Workspace, plan: Plan, batch: Batch, prompts: Prompts) -> str:
+    """The batch's YAML: upstream's keys, and under `flock_hpc` what the job needs to be repeated exactly."""
+    settings = workspace.settings
+    own: dict[str, Any] = {
+        "version": __version__, "plan": plan.id, "batch": batch.number, "games": batch.games,
+        "prompts": prompts.source if prompts.upstream else f"{prompts.source} ({prompts.notice})",
+        "default_baseline": workspace.default_baseline, "limit_questions": plan.limit_questions,
+        "settings": settings.model_dump(mode="json"),
+    }
+    config: dict[str, Any] = {
+        "judge_model": settings.judge.name,
+        "temperature": settings.judge.temperature,
+        "max_tokens": settings.judge.max_tokens,
+        "bench_name": settings.bench,
+        "baseline": settings.baseline,
+        "reference": None,
+        "regex_patterns": list(PATTERNS),
+        "prompt_template": prompts.template,
+        "model_list": list(batch.models),
+        "flock_hpc": own,
+    }
+    head = (f"# Arena-Hard judgment, batch {batch.number} of plan {plan.id}. Upstream's gen_judgment.py takes it as it "
+            "is;\n# the key flock_hpc is read by flock-hpc only. Don't edit: the job checks this file's hash.\n")
+    return head + yaml.dump(config, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+def server_command(settings: Settings, python: str) -> list[str]:
+    """The command that starts the judge's server, without its address."""
+    judge = settings.judge
+    if judge.kind == "rehearsal":
+        command = [python, "-m", "automate.serving.rehearsal", "--model", judge.name]
+        for name, value in judge.rehearsal.items():
+            flag = f"--{name.replace('_', '-')}"
+            if value is True:
+                command.append(flag)
+            elif value is not False and value is not None:
+                command += [flag, str(value)]
+        return command
+    command = [*judge.server.command, judge.path or judge.name, "--served-model-name", judge.name]
+    if judge.server.tensor_parallel_size:
+        command += ["--tensor-parallel-size", str(judge.server.tensor_parallel_size)]
+    if judge.server.max_model_len:
+        command += ["--max-model-len", str(judge.server.max_model_len)]
+    return [*command, "--enable-prompt-tokens-details", *judge.server.args]
+
+
+def _server(settings: Settings, python: str) -> dict[str, object] | None:
+    if settings.judge.kind == "openai":
+        return None
+    around = settings.judge.environment if settings.judge.kind == "vllm" else type(settings.judge.environment)()
+    return {
+        "modules": around.modules, "venv": around.venv, "conda": around.conda, "container": around.container,
+        "setup": around.setup, "variables": sorted(around.variables.items()),
+        "command": server_command(settings, python),
+    }
+
+
+def needs_gpu(settings: Settings) -> bool:
+    """Whether a job of these settings asks for GPUs."""
+    return settings.judge.kind == "vllm"
+
+
+def batch_script(workspace: Workspace, plan: Plan, batch: Batch, config: str, python: str) -> str:
+    """The text of a batch's job script; `config` is the text of its YAML, `python` the engine's interpreter."""
+    settings = workspace.settings
+    logs = {
+        kind: log_pattern(workspace.logs, f"judge-batch-{batch.number}_%j_{plan.id}.{suffix}")
+        for kind, suffix in (("output", "out"), ("error", "err"))
+    }
+    context = {
+        "directives": directives(settings.slurm, name=plan.job_name(batch), gpus=needs_gpu(settings), **logs),
+        "number": batch.number, "plan": plan.id, "games": batch.games, "version": __version__,
+        "models": batch.models, "server": _server(settings, python),
+        "environment": sorted(settings.environment.items()), "python": python,
+        "workspace": workspace.root, "config": workspace.batch_config(batch.number),
+        "sha256": hashlib.sha256(config.encode()).hexdigest(), "script": workspace.batch_script(batch.number),
+    }
+    return render("judge_batch.sh.j2", context, workspace.templates)
+
+
+def array_script(workspace: Workspace, plan: Plan, part: int, offset: int, indexes: Sequence[str],
+                 parallel: int | None) -> str:
+    """The text of an array job's script. `indexes` is what --array takes; batch number = index + offset."""
+    settings = workspace.settings
+    spec = ",".join(indexes) + (f"%{parallel}" if parallel else "")
+    logs = {
+        kind: log_pattern(workspace.logs, f"judge-batch-%a_%A_%a_{plan.id}.{suffix}")
+        for kind, suffix in (("output", "out"), ("error", "err"))
+    }
+    context = {
+        "directives": directives(settings.slurm, name=plan.array_name(part), array=spec, gpus=needs_gpu(settings),
+                                 **logs),
+        "plan": plan.id, "version": __version__, "offset": offset, "scripts": workspace.scripts,
+        "script": workspace.array_script(part),
+    }
+    return render("judge_array.sh.j2", context, workspace.templates)

@@ -1,0 +1,134 @@
+"""The engine: games in order, many in flight, until all are played or it is told to stop.
+
+Never keeps a finished game in memory only: each record is handed to the sink before the next is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from automate.arena.games import Game
+from automate.arena.prompts import Message
+from automate.arena.referee import Referee
+from automate.errors import FlockError
+from automate.journal import Record
+from automate.serving.client import TransportFailed
+from automate.serving.limiter import Limiter
+from automate.serving.metrics import parse_metrics
+
+Task = tuple[Game, Callable[[], list[Message]]]
+"""A game and how to render its messages when its turn comes."""
+
+Sink = Callable[[Game, Record], None]
+METRICS_EVERY = 2.0
+
+
+@dataclass
+class Tally:
+    """What an engine has done so far."""
+
+    played: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    unanswered: int = 0
+    last_unanswered: str | None = None
+
+    def add(self, record: Record) -> None:
+        self.played += 1
+        outcome = record["outcome"]
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+
+
+def question_major(by_model: Sequence[Sequence[Game]], uids: Iterable[str]) -> list[Game]:
+    """Order games question by question: game 1 of all models, then game 2 of all.
+
+    So the judge's prefix cache serves what they share: question and baseline's answer in game 1, the question
+    in game 2.
+    """
+    slots: dict[tuple[str, int], list[Game]] = {}
+    for games in by_model:
+        for game in games:
+            slots.setdefault(game.slot, []).append(game)
+    return [game for uid in uids for order in (1, 2) for game in slots.get((uid, order), ())]
+
+
+class Engine:
+    """Plays tasks through a referee; `stop()` lets the games in flight finish and starts no more."""
+
+    def __init__(self, referee: Referee, limiter: Limiter, sink: Sink) -> None:
+        self.referee = referee
+        self.limiter = limiter
+        self.sink = sink
+        self.tally = Tally()
+        self._stopped = asyncio.Event()
+        self._deadline = float("inf")
+        self._fatal: Exception | None = None
+
+    def stop(self, grace: float = 20.0) -> None:
+        """Start no more games; those in flight have `grace` seconds to finish, then they stay due."""
+        if not self._stopped.is_set():
+            self._deadline = time.monotonic() + grace
+            self._stopped.set()
+
+    async def play(self, tasks: Iterable[Task]) -> Tally:
+        """Play all tasks. Raises the first error that makes going on useless (server, storage)."""
+        running: set[asyncio.Task[None]] = set()
+        watcher = asyncio.create_task(self._follow_metrics())
+        feeder = asyncio.create_task(self._feed(iter(tasks), running))
+        try:
+            while (waiting := {feeder, *running} if not feeder.done() else set(running)):
+                await asyncio.wait(waiting, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+                if self._fatal is not None or time.monotonic() > self._deadline:
+                    break
+            if feeder.done() and not feeder.cancelled():
+                feeder.result()
+        finally:
+            for task in (watcher, feeder, *running):
+                task.cancel()
+            await asyncio.gather(watcher, feeder, *running, return_exceptions=True)
+        if self._fatal is not None:
+            raise self._fatal
+        return self.tally
+
+    async def _feed(self, tasks: Iterator[Task], running: set[asyncio.Task[None]]) -> None:
+        for game, render in tasks:
+            await self.limiter.acquire()
+            if self._stopped.is_set() or self._fatal is not None:
+                self.limiter.release()
+                return
+            task = asyncio.create_task(self._one(game, render))
+            running.add(task)
+            task.add_done_callback(running.discard)
+
+    async def _one(self, game: Game, render: Callable[[], list[Message]]) -> None:
+        try:
+            record = await self.referee.play(game, render())
+            self.tally.add(record)
+            self.sink(game, record)
+        except TransportFailed as error:
+            self.tally.unanswered += 1
+            self.tally.last_unanswered = error.what
+        except Exception as error:  # the first one ends the play, and is raised by it
+            self._fatal = self._fatal or error
+        finally:
+            self.limiter.release()
+
+    async def _follow_metrics(self) -> None:
+        sized = False
+        while True:
+            with contextlib.suppress(FlockError):
+                client = await self.referee.serving.client()
+                metrics = parse_metrics(await client.metrics())
+                if not sized and metrics.kv_tokens:
+                    self.limiter.size_for(metrics.kv_tokens, self._mean_tokens(metrics.prompt_tokens))
+                    sized = True
+                self.limiter.observe(metrics)
+            await asyncio.sleep(METRICS_EVERY)
+
+    def _mean_tokens(self, prompt_tokens: float | None) -> float:
+        """Tokens of a mean game: what was seen so far, else a game of Arena-Hard v2.0 (2,450 in, 700 out)."""
+        if prompt_tokens and self.tally.played >= 20:
+            return prompt_tokens / self.tally.played + 700
+        return 3150.0

@@ -1,0 +1,230 @@
+"""A model's games on disk: the journal, and upstream's rows derived from it.
+
+Reading needs nothing; writing needs the model's claim. Never deletes a record; a row that doesn't count any more
+leaves upstream's file, and the old file is kept under superseded/."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from automate.arena.benchmark import Answers
+from automate.arena.games import Game, Match, Recorded, Slot
+from automate.arena.prompts import Message
+from automate.arena.rows import FoundRows, make_row, read_rows, unknown_to
+from automate.errors import StorageError
+from automate.journal import (
+    Record,
+    RecordWriter,
+    iter_lines,
+    mend,
+    parse_object,
+    read_journal,
+    record_files,
+    replace_file,
+)
+from automate.names import baseline_tag
+from automate.workspace import Workspace
+
+
+@dataclass
+class Loaded:
+    """A model's records, and what was odd about the files they came from."""
+
+    recorded: Recorded
+    problems: list[str] = field(default_factory=list)
+    fresh_imports: list[Record] = field(default_factory=list)
+    nulls: int = 0
+    bad_labels: int = 0
+
+
+def rows_files(workspace: Workspace, model: str, tag: str) -> list[Path]:
+    """Files that may hold rows of this baseline; each row says its own.
+
+    Its own file, upstream's (the default may have changed), and every compared_with_* folder, whose names the
+    incumbent chose in its own way.
+    """
+    default = workspace.default_baseline
+    own = workspace.rows_file(model, tag, default)
+    main = workspace.rows_file(model, default, default)
+    folder = workspace.judgments
+    apart = sorted(path for path in folder.glob("compared_with_*") if path.is_dir()) if folder.is_dir() else []
+    return list(dict.fromkeys([own, main, *(path / own.name for path in apart)]))
+
+
+def load(workspace: Workspace, model: str, match: Match, tag: str) -> Loaded:
+    """All records of a model against this baseline: journal first, then rows of other programs."""
+    journal = read_journal(workspace.journal(model, tag))
+    recorded = Recorded()
+    out = Loaded(recorded, [str(bad) for bad in journal.bad])
+    for _, record in journal.records:
+        recorded.add(record)
+    categories = {question.uid: question.category for question in match.questions}
+
+    def assumed(uid: str) -> str | None:
+        category = categories.get(uid)
+        return None if category is None else match.baseline_of(category)
+
+    def foreign(uid: str) -> str | None:
+        return None
+
+    for path in rows_files(workspace, model, tag):
+        mine = path == workspace.rows_file(model, tag, workspace.default_baseline)
+        found: FoundRows = read_rows(path, assumed if mine else foreign)
+        out.problems += found.problems
+        out.nulls += found.nulls
+        out.bad_labels += found.bad_labels
+        ours = [r for r in found.records if r["baseline"] == assumed(r["uid"])]
+        fresh = unknown_to(recorded, ours)
+        out.fresh_imports += fresh
+        for record in fresh:
+            recorded.add(record)
+    return out
+
+
+class ModelLedger:
+    """Writes one model's games. Make it under the model's claim, `open()` it, `add()` records, `close()` it."""
+
+    def __init__(self, workspace: Workspace, model: str, match: Match, answers: Answers, attempts: int) -> None:
+        self.workspace = workspace
+        self.model = model
+        self.match = match
+        self.answers = answers
+        self.attempts = attempts
+        self.tag = baseline_tag(workspace.settings.baseline)
+        self.games = match.wanted(answers)
+        self.recorded = Recorded()
+        self.notes: list[str] = []
+        self._by_uid: dict[str, list[Game]] = {}
+        for game in self.games:
+            self._by_uid.setdefault(game.uid, []).append(game)
+        self._questions = {question.uid: question for question in match.questions}
+        self._written: set[str] = set()
+        self._writer: RecordWriter | None = None
+        self._rows: RecordWriter | None = None
+
+    @property
+    def rows_path(self) -> Path:
+        return self.workspace.rows_file(self.model, self.tag, self.workspace.default_baseline)
+
+    def due(self, uids: set[str] | None = None) -> list[Game]:
+        """Games to play, of these questions only where `uids` is given."""
+        return [game for game in self.games if (uids is None or game.uid in uids)
+                and not self.recorded.state(game, self.attempts).done]
+
+    def render(self, uid: str, order: int) -> list[Message]:
+        """The judge's messages of one game."""
+        return self.match.messages(self.answers, self._questions[uid], order)
+
+    def open(self, writer_name: str) -> None:
+        """Mend what a killed writer left, take in rows of other programs, and derive upstream's file anew."""
+        folder = self.workspace.journal(self.model, self.tag)
+        for path in record_files(folder):
+            cut = mend(path)
+            if cut:
+                self.notes.append(f"{path}: mended: a torn last record of {cut} bytes was cut off; its game is due")
+        loaded = load(self.workspace, self.model, self.match, self.tag)
+        self.recorded = loaded.recorded
+        self.notes += loaded.problems
+        if loaded.nulls or loaded.bad_labels:
+            self.notes.append(f"{self.model}: {loaded.nulls} null games and {loaded.bad_labels} bad labels in judgment "
+                              "files count as not played")
+        self._writer = RecordWriter(folder / f"{writer_name}.jsonl")
+        wanted = {game.slot: game.prompt_sha for game in self.games}
+        for record in loaded.fresh_imports:
+            self._writer.append(_compact(record, wanted))
+        if loaded.fresh_imports:
+            self.notes.append(f"{self.model}: {len(loaded.fresh_imports)} games taken over from judgment files")
+        self._writer.sync()
+        self._set_foreign_rows_apart()
+        self._derive_rows()
+        self._rows = RecordWriter(self.rows_path, exclusive=False)
+
+    def add(self, game: Game, record: Record) -> None:
+        """Keep one game's record; append upstream's row when the question's other game is finished too."""
+        if self._writer is None or self._rows is None:
+            raise RuntimeError("the ledger is not open")
+        self._writer.append(record)
+        self.recorded.add(record)
+        line = self._row(game.uid)
+        if line is not None and game.uid not in self._written:
+            self._rows.append_line(line)
+            self._written.add(game.uid)
+
+    def sync(self) -> None:
+        """Flush both files to the file system."""
+        for writer in (self._writer, self._rows):
+            if writer is not None:
+                writer.sync()
+
+    def close(self) -> None:
+        """Flush and close; harmless when not open."""
+        for writer in (self._writer, self._rows):
+            if writer is not None:
+                writer.close()
+        self._writer = self._rows = None
+
+    def _row(self, uid: str) -> bytes | None:
+        games = self._by_uid[uid]
+        states = [self.recorded.state(game, self.attempts) for game in games]
+        if not all(state.done for state in states):
+            return None
+        baseline = self.match.baseline_answers[games[0].baseline].row_model
+        return make_row(games, states, self.match.judge.name, self.answers.row_model, baseline, self.render)
+
+    def _derive_rows(self) -> None:
+        """Write upstream's file from the records, by rename; keep the old one where a line of it is dropped."""
+        lines = {uid: line for uid in self._by_uid if (line := self._row(uid)) is not None}
+        self._written = set(lines)
+        old = [line for _, line, _ in iter_lines(self.rows_path)] if self.rows_path.is_file() else []
+        kept = {line.rstrip(b"\n") for line in lines.values()}
+        if set(old) - kept:
+            self._keep_old(self.rows_path)
+        if old != [line.rstrip(b"\n") for line in lines.values()] or not self.rows_path.is_file():
+            replace_file(self.rows_path, lines.values())
+
+    def _keep_old(self, path: Path) -> None:
+        stamp = time.strftime("%Y%m%d_%H%M%S")
+        target = self.workspace.superseded / stamp / path.relative_to(self.workspace.judgments)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.exists():
+                shutil.copy2(path, target)
+        except OSError as error:
+            raise StorageError.of(error, target, "keep the old judgment file") from error
+        self.notes.append(f"{self.model}: rows that don't count any more left {path.name}; the old file is {target}")
+
+    def _set_foreign_rows_apart(self) -> None:
+        """Rows of other baselines in this file move to those baselines' own files, line for line."""
+        apart: dict[str, dict[Slot, bytes]] = {}
+        mine = set(self.match.baselines.values()) | {a.row_model for a in self.match.baseline_answers.values()}
+        if not self.rows_path.is_file():
+            return
+        for _, line, _ in iter_lines(self.rows_path):
+            try:
+                row = parse_object(line)
+                baseline = row.get("baseline")
+            except ValueError:
+                continue
+            if isinstance(baseline, str) and baseline not in mine:
+                apart.setdefault(baseline, {})[(str(row.get("uid")), 0)] = line + b"\n"
+        for baseline, rows in apart.items():
+            self._merge_rows(self.workspace.rows_file(self.model, baseline, ""), rows)
+            self.notes.append(f"{self.model}: {len(rows)} rows judged against '{baseline}' were set apart")
+
+    def _merge_rows(self, path: Path, rows: dict[Slot, bytes]) -> None:
+        there = {(str(json.loads(line).get("uid")), 0): line + b"\n"
+                 for _, line, whole in iter_lines(path) if whole} if path.is_file() else {}
+        replace_file(path, {**rows, **there}.values())
+
+
+def _compact(record: Record, wanted: dict[Slot, str]) -> Record:
+    """An import record without the prompt, where the prompt can be rendered again."""
+    sha = record["prompt_sha"]
+    if sha is not None and wanted.get((record["uid"], record["order"])) == sha:
+        raw = {key: value for key, value in record["game"].items() if key != "prompt"}
+        return {**record, "game": raw}
+    return record

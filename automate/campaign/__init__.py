@@ -1,0 +1,1 @@
+"""What ties the rooms together for a user: plans, runs, the monitor, the demo."""

@@ -1,0 +1,267 @@
+"""From a list of models to submitted batches: what is due, what is in work already, what is planned and handed over.
+
+Never submits a batch twice, and never touches the files of one that is queued or running."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from automate import claims
+from automate.arena.batches import needs_gpu
+from automate.arena.games import Match
+from automate.arena.progress import Progress
+from automate.campaign.plans import (
+    StoredPlan,
+    make_plan,
+    new_plan_id,
+    read_plans,
+    remove_leftovers,
+    same_work,
+    save_plan,
+    write_files,
+)
+from automate.campaign.state import BatchView, CampaignState, look
+from automate.cluster.base import Cluster
+from automate.cluster.queue import job_alive
+from automate.cluster.slurm import max_array_size
+from automate.cluster.submit import Submission, SubmissionBook, hand_over, new_submission, settle_open
+from automate.errors import FlockError, StorageError, SubmitError
+from automate.settings import Judge
+from automate.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked of `judge`, apart from the settings."""
+
+    models: tuple[str, ...]
+    limit_questions: int | None = None
+    max_parallel: int | None = None
+    array: bool = True
+
+
+@dataclass
+class Prepared:
+    """A plan and how it came about."""
+
+    stored: StoredPlan | None
+    progress: Progress
+    complete: list[str]
+    busy: dict[str, BatchView]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Submitted:
+    """Which batches were accepted, and the error of each that was not."""
+
+    accepted: list[Submission] = field(default_factory=list)
+    refused: list[tuple[Submission, SubmitError]] = field(default_factory=list)
+
+
+def submit_claim(workspace: Workspace) -> claims.Claim:
+    """The claim that one planning or submitting command holds. Raises ClaimedError naming the other."""
+    stale = min(workspace.settings.limits.claim_stale, 30.0)
+    return claims.take(workspace.submit_claim, stale=min(stale, 1.0), job_alive=job_alive)
+
+
+def _same_campaign(workspace: Workspace, views: Iterable[BatchView]) -> list[BatchView]:
+    settings = workspace.settings
+    return [view for view in views if view.stored.settings.get("bench") == settings.bench
+            and view.stored.settings.get("judge", {}).get("name") == settings.judge.name]
+
+
+def parallel_of(workspace: Workspace, request: Request) -> int | None:
+    """How many batches may run at once; a paid judge with a spending cap runs one, so that the cap holds."""
+    if workspace.settings.judge.max_cost is not None:
+        return 1
+    return request.max_parallel or workspace.settings.limits.max_parallel
+
+
+def prepare(workspace: Workspace, cluster: Cluster, match: Match, request: Request) -> Prepared:
+    """Plan what is due and not in work, and write its files. Hold the submit claim."""
+    settle_open(SubmissionBook(workspace.submissions), cluster)
+    state = look(workspace)
+    progress = Progress(workspace, match, request.models, request.limit_questions)
+    active = _same_campaign(workspace, state.active)
+    busy = {model: view for view in active for model in view.batch.models if model in progress.models}
+    complete = [model for model, due in progress.due.items() if due == 0]
+    todo = {model: due for model, due in progress.due.items() if due > 0 and model not in busy}
+    prepared = Prepared(None, progress, complete, busy)
+    if todo:
+        prepared.stored = _plan(workspace, cluster, match, request, todo, state, prepared.notes)
+    return prepared
+
+
+def _plan(workspace: Workspace, cluster: Cluster, match: Match, request: Request, todo: dict[str, int],
+          state: CampaignState, notes: list[str]) -> StoredPlan:
+    plans = read_plans(workspace)
+    in_use = {view.batch.number for view in state.active}
+    active_plans = {view.stored.plan.id for view in state.active}
+    parts_in_use = {part.part for stored in plans if stored.plan.id in active_plans for part in stored.parts}
+    size = max_array_size() if cluster.kind == "slurm" else 1_000_000
+    stored = make_plan(
+        workspace, todo, size=workspace.settings.batch_size, first=max(in_use, default=0) + 1, max_array_size=size,
+        limit_questions=request.limit_questions, plan_id=new_plan_id(workspace),
+        first_part=max(parts_in_use, default=0) + 1)
+    submitted = {submission.plan for submission in state.submissions}
+    if plans and plans[-1].plan.id not in submitted | active_plans and same_work(plans[-1], stored):
+        stored = plans[-1]  # the same plan again: the same bytes
+    write_files(workspace, stored, match.prompts, parallel_of(workspace, request))
+    save_plan(workspace, stored)
+    keep = in_use | {batch.number for batch in stored.plan.batches}
+    gone = remove_leftovers(workspace, plans, keep, parts_in_use | {part.part for part in stored.parts})
+    if gone:
+        notes.append(f"files of {len(gone)} earlier batches that are not in use any more were removed")
+    return stored
+
+
+def keep_key(judge: Judge, secrets: Path) -> None:
+    """Keep a paid judge's key for its jobs: a file that only this user can read, in no script or environment."""
+    key = os.environ.get(judge.api_key_env or "")
+    if judge.api_key_env is None or not key:
+        return
+    try:
+        secrets.mkdir(parents=True, exist_ok=True, mode=0o700)
+        secrets.chmod(0o700)
+        path = secrets / judge.api_key_env
+        path.unlink(missing_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(key)
+    except OSError as error:
+        raise StorageError.of(error, secrets, "keep the judge's key") from error
+    del os.environ[judge.api_key_env]  # jobs read the file; sbatch must not export the key
+
+
+def submissions_of(workspace: Workspace, stored: StoredPlan, cluster: Cluster, request: Request,
+                   numbers: Sequence[int] | None = None) -> list[Submission]:
+    """The submissions of a plan: an array for each part, or a job for each batch; of `numbers` only, if given."""
+    wanted = {batch.number for batch in stored.plan.batches} if numbers is None else set(numbers)
+    parallel = parallel_of(workspace, request)
+    plan = stored.plan
+    if request.array:
+        out = []
+        for part in stored.parts:
+            tasks = {number - part.offset: number for number in part.numbers if number in wanted}
+            if tasks:
+                out.append(new_submission(plan.id, plan.array_name(part.part), workspace.array_script(part.part),
+                                          cluster.kind, tasks, array=True, parallel=parallel))
+        return out
+    return [new_submission(plan.id, plan.job_name(batch), workspace.batch_script(batch.number), cluster.kind,
+                           {0: batch.number}, array=False, parallel=parallel)
+            for batch in plan.batches if batch.number in wanted]
+
+
+def submit(workspace: Workspace, cluster: Cluster, submissions: Iterable[Submission]) -> Submitted:
+    """Hand submissions over one after the other; a refused one doesn't keep the others back."""
+    keep_key(workspace.settings.judge, workspace.secrets)
+    book = SubmissionBook(workspace.submissions)
+    done = Submitted()
+    for submission in submissions:
+        try:
+            done.accepted.append(hand_over(book, cluster, submission))
+        except SubmitError as error:
+            done.refused.append((submission, error))
+    return done
+
+
+def resubmit(workspace: Workspace, cluster: Cluster, view: BatchView, request: Request) -> Submission:
+    """Hand one batch of a plan over again. Raises SubmitError or ClaimedError."""
+    claim = submit_claim(workspace)
+    try:
+        fresh = next((v for v in look(workspace).of_plan(view.stored.plan.id) if v.batch == view.batch), view)
+        if fresh.may_act:
+            raise SubmitError(f"batch {view.batch.number} is in the queue again already", where=fresh.job)
+        todo = submissions_of(workspace, view.stored, cluster, request, [view.batch.number])
+        return hand_over(SubmissionBook(workspace.submissions), cluster, todo[0])
+    finally:
+        claim.release()
+
+
+def cancel(workspace: Workspace, state: CampaignState) -> tuple[list[str], list[str]]:
+    """Cancel every job of this workspace that waits or runs; (job ids, problems)."""
+    from automate.campaign.state import cluster_of_kind
+
+    jobs: dict[str, list[str]] = {}
+    for view in state.active:
+        if view.job is not None:
+            jobs.setdefault("local" if view.job.startswith("local-") else "slurm", []).append(view.job)
+    problems: list[str] = []
+    for kind, ids in jobs.items():
+        cluster = cluster_of_kind(workspace, kind)
+        try:
+            problems += cluster.cancel(ids) if cluster is not None else [f"no Slurm here to cancel {', '.join(ids)}"]
+        except FlockError as error:
+            problems.append(str(error))
+    return [job for ids in jobs.values() for job in ids], problems
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a plan may take: games, prompt tokens, GPU-hours reserved at most and expected, money."""
+
+    games: int
+    prompt_tokens: int
+    gpu_hours_at_most: float
+    gpu_hours_expected: float
+    money: float | None
+
+
+SECONDS_PER_PROMPT_TOKEN, SECONDS_PER_OUTPUT_TOKEN = 1.18e-4, 3.82e-4
+"""A 70B FP8 judge on one H200, fitted to published TensorRT-LLM throughput; other judges and cards differ."""
+OUTPUT_TOKENS, LOAD_SECONDS = 700, 300
+
+
+def seconds_of(time_limit: str) -> float:
+    """Slurm's time formats in seconds: minutes, MM:SS, HH:MM:SS, D-HH[:MM[:SS]]."""
+    days, _, rest = time_limit.rpartition("-")
+    parts = [int(part) for part in rest.split(":")] if rest.replace(":", "").isdigit() else []
+    if not parts:
+        return float("inf")
+    if days:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+    elif len(parts) == 3:
+        hours, minutes, seconds = parts
+    else:
+        hours, minutes, seconds = 0, parts[0], parts[1] if len(parts) == 2 else 0
+    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+
+
+def estimate(workspace: Workspace, prepared: Prepared) -> Cost:
+    """The cost of a prepared plan. Prompt tokens are counted as bytes / 4; see the constants for the rest."""
+    stored = prepared.stored
+    settings = workspace.settings
+    games = sum(batch.games for batch in stored.plan.batches) if stored else 0
+    tokens = sum(_prompt_bytes(prepared.progress, model) for batch in (stored.plan.batches if stored else ())
+                 for model in batch.models) // 4
+    gpus = settings.slurm.gpus if needs_gpu(settings) else 0
+    batches = len(stored.plan.batches) if stored else 0
+    seconds = tokens * SECONDS_PER_PROMPT_TOKEN + games * OUTPUT_TOKENS * SECONDS_PER_OUTPUT_TOKEN
+    price = settings.judge.price
+    money = (tokens * price.input_per_million + games * OUTPUT_TOKENS * price.output_per_million) / 1e6
+    return Cost(games, tokens, gpus * batches * seconds_of(settings.slurm.time) / 3600,
+                gpus * (seconds + batches * LOAD_SECONDS) / 3600, money if settings.judge.kind == "openai" else None)
+
+
+def _prompt_bytes(progress: Progress, model: str) -> int:
+    """Bytes of the prompts of a model's due games."""
+    from automate.arena.context import load_answers
+
+    entry = progress.models[model]
+    answers = load_answers(progress.workspace, model)
+    if answers is None:
+        return 0
+    match, total = progress.match, 0
+    questions = {question.uid: question for question in match.questions}
+    for game in entry.games:
+        if not entry.recorded.state(game, progress.attempts).done:
+            question = questions[game.uid]
+            theirs = match.baseline_answers[game.baseline].texts[game.uid]
+            fixed = len(match.prompts.template) + len(match.prompts.system.get(game.category, ""))
+            texts = (question.prompt, theirs, answers.texts[game.uid])
+            total += fixed + sum(len(text.encode()) for text in texts)
+    return total

@@ -1,0 +1,138 @@
+"""Plans on disk: which batches were planned together, and the files written for them.
+
+Never rewrites a file of a batch that is queued or running."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from automate.arena.batches import Batch, Plan, array_script, balance, batch_config, batch_script, plan_tag
+from automate.arena.prompts import Prompts
+from automate.cluster.slurm import compress
+from automate.journal import read_json, replace_file, write_json
+from automate.names import baseline_tag
+from automate.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class ArrayPart:
+    """One array job of a plan: task index + offset is the batch's number."""
+
+    part: int
+    offset: int
+    numbers: tuple[int, ...]
+
+    @property
+    def indexes(self) -> list[int]:
+        return [number - self.offset for number in self.numbers]
+
+
+@dataclass(frozen=True)
+class StoredPlan:
+    """A plan with what else is kept of it."""
+
+    plan: Plan
+    parts: tuple[ArrayPart, ...]
+    settings: dict[str, Any]
+
+    def batch(self, number: int) -> Batch | None:
+        return next((batch for batch in self.plan.batches if batch.number == number), None)
+
+    def part_of(self, number: int) -> ArrayPart | None:
+        return next((part for part in self.parts if number in part.numbers), None)
+
+
+def split_array(numbers: Sequence[int], max_array_size: int, first_part: int = 1) -> tuple[ArrayPart, ...]:
+    """Array jobs for these batch numbers: indexes from 1 and below MaxArraySize, at most that many tasks each."""
+    room = max(1, max_array_size - 1)
+    parts = []
+    for part in range(math.ceil(len(numbers) / room)):
+        chunk = tuple(numbers[part * room:(part + 1) * room])
+        offset = 0 if chunk[-1] < max_array_size else chunk[0] - 1
+        parts.append(ArrayPart(first_part + part, offset, chunk))
+    return tuple(parts)
+
+
+def save_plan(workspace: Workspace, stored: StoredPlan) -> None:
+    """Keep a plan; its file is written once."""
+    plan = stored.plan
+    write_json(workspace.plans / f"{plan.id}.json", {
+        "id": plan.id, "tag": plan.tag, "baseline": plan.baseline, "limit_questions": plan.limit_questions,
+        "batches": [asdict(batch) for batch in plan.batches], "parts": [asdict(part) for part in stored.parts],
+        "settings": stored.settings,
+    })
+
+
+def _stored(data: dict[str, Any]) -> StoredPlan:
+    batches = tuple(Batch(b["number"], tuple(b["models"]), b["games"]) for b in data["batches"])
+    plan = Plan(data["id"], data["tag"], data["baseline"], batches, data.get("limit_questions"))
+    parts = tuple(ArrayPart(p["part"], p["offset"], tuple(p["numbers"])) for p in data["parts"])
+    return StoredPlan(plan, parts, data["settings"])
+
+
+def read_plans(workspace: Workspace) -> list[StoredPlan]:
+    """All plans of a workspace, oldest first."""
+    if not workspace.plans.is_dir():
+        return []
+    return [_stored(data) for path in sorted(workspace.plans.glob("*.json")) if (data := read_json(path)) is not None]
+
+
+def new_plan_id(workspace: Workspace, now: float | None = None) -> str:
+    """A timestamp that no plan of this workspace has yet."""
+    moment = time.time() if now is None else now
+    while True:
+        name = time.strftime("%Y%m%d_%H%M%S", time.localtime(moment))
+        if not (workspace.plans / f"{name}.json").exists():
+            return name
+        moment += 1
+
+
+def make_plan(workspace: Workspace, due: Mapping[str, int], *, size: int, first: int, max_array_size: int,
+              limit_questions: int | None, plan_id: str, first_part: int = 1) -> StoredPlan:
+    """A plan for models with due games; batch numbers start at `first`."""
+    batches = balance(due, size, first)
+    plan = Plan(plan_id, plan_tag(workspace, plan_id), baseline_tag(workspace.settings.baseline), batches,
+                limit_questions)
+    parts = split_array([batch.number for batch in batches], max_array_size, first_part)
+    settings = orjson.loads(orjson.dumps(workspace.settings.model_dump(mode="json")))
+    return StoredPlan(plan, parts, settings)
+
+
+def same_work(one: StoredPlan, other: StoredPlan) -> bool:
+    """Whether two plans would run the same batches with the same settings."""
+    a, b = one.plan, other.plan
+    return (a.batches, a.limit_questions, one.settings, one.parts) == (
+        b.batches, b.limit_questions, other.settings, other.parts)
+
+
+def write_files(workspace: Workspace, stored: StoredPlan, prompts: Prompts, parallel: int | None,
+                python: str = sys.executable) -> None:
+    """Write each batch's YAML and script, and the array scripts, of a plan."""
+    plan = stored.plan
+    for batch in plan.batches:
+        config = batch_config(workspace, plan, batch, prompts)
+        replace_file(workspace.batch_config(batch.number), config.encode())
+        script = batch_script(workspace, plan, batch, config, python)
+        replace_file(workspace.batch_script(batch.number), script.encode(), 0o775)
+    for part in stored.parts:
+        text = array_script(workspace, plan, part.part, part.offset, [compress(part.indexes)], parallel)
+        replace_file(workspace.array_script(part.part), text.encode(), 0o775)
+    workspace.logs.mkdir(parents=True, exist_ok=True)
+
+
+def remove_leftovers(workspace: Workspace, plans: Sequence[StoredPlan], keep: set[int], parts: set[int]) -> list[int]:
+    """Remove scripts and configs of earlier plans' batches that are neither in use nor in the new plan."""
+    old = {batch.number for stored in plans for batch in stored.plan.batches} - keep
+    for number in old:
+        workspace.batch_script(number).unlink(missing_ok=True)
+        workspace.batch_config(number).unlink(missing_ok=True)
+    for part in {part.part for stored in plans for part in stored.parts} - parts:
+        workspace.array_script(part).unlink(missing_ok=True)
+    return sorted(old)

@@ -1,0 +1,48 @@
+"""Which models a command is about, from its options.
+
+Never drops a name silently: doubles and names that can't be used come back as problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from automate.arena.benchmark import read_models_file, unique
+from automate.arena.context import api_models
+from automate.errors import DataError
+from automate.names import name_problem
+from automate.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Names in order, each once; problems are lines for the user; `source` says where they came from."""
+
+    models: tuple[str, ...]
+    problems: tuple[str, ...]
+    source: str
+
+
+def select(workspace: Workspace, *, models: Sequence[str] = (), models_file: Path | None = None,
+           from_api_config: str | None = None, all_models: bool = False) -> Selection:
+    """The models that a command names. Raises DataError where two ways of naming exclude each other."""
+    ways = [bool(models), models_file is not None, from_api_config is not None]
+    if sum(ways) + (all_models and (bool(models) or models_file is not None)) > 1:
+        raise DataError("models are selected in two ways", where="command line",
+                        todo="give one of --all, --models, --models-file, --from-api-config")
+    if models:
+        names, doubles = unique(models)
+        problems = [f"--models: '{name}' is named twice; it is judged once" for name in doubles]
+        problems += [f"--models: {name!r} can't be used: {why}" for name in names if (why := name_problem(name))]
+        return Selection(tuple(n for n in names if name_problem(n) is None), tuple(problems), "--models")
+    if from_api_config is not None:
+        pattern = from_api_config or workspace.settings.models_pattern
+        found = api_models(workspace, pattern)
+        good = tuple(name for name in found if name_problem(name) is None)
+        bad = [f"{workspace.api_config}: {name!r} can't be used: {name_problem(name)}"
+               for name in found if name_problem(name)]
+        return Selection(good, tuple(bad), f"{workspace.api_config} ({pattern})")
+    path = models_file or workspace.models_file
+    listed = read_models_file(path)
+    return Selection(listed.names, listed.problems, str(path))

@@ -1,0 +1,86 @@
+"""`validate-only`: preflight as a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from automate.cli.options import SeveralCommand, open_here, selection_options, workspace_option
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from automate.arena.preflight import Report
+    from automate.campaign.selection import Selection
+    from automate.cluster.base import Cluster
+    from automate.workspace import Workspace
+
+MARKS = {"ok": "[green]✔[/]", "note": "[blue]i[/]", "warning": "[yellow]![/]", "error": "[red]✘[/]"}
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """A console that wraps at the terminal's width, and at 120 columns where there is no terminal."""
+    import shutil
+
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console = Console(stderr=stderr, highlight=False, width=max(120, shutil.get_terminal_size().columns))
+    return console
+
+
+def print_report(console: Console, report: Report) -> None:
+    """One line a finding: mark, code, subject, what, and what to do."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name, kwargs in (("", {}), ("code", {"no_wrap": True}), ("subject", {"overflow": "fold", "max_width": 44}),
+                         ("finding", {"overflow": "fold"})):
+        table.add_column(name, **kwargs)  # type: ignore[arg-type]
+    for finding in report.findings:
+        text = escape(finding.what) + (f"\n[dim]→ {escape(finding.todo)}[/]" if finding.todo else "")
+        table.add_row(MARKS[finding.level.value], finding.code, escape(finding.subject), text)
+    if report.findings:
+        console.print(table)
+    colour = "green" if report.ok else "yellow" if report.ready and not report.fatal else "red"
+    console.print(f"\n[{colour}]{len(report.ready)} model(s) ready, {len(report.blocked)} not ready"
+                  f"{'; and the campaign as a whole is not' if report.fatal else ''}[/]")
+
+
+def preflight(workspace: Workspace, cluster: Cluster, selection: Selection, limit: int | None) -> Report:
+    """Run all checks on a selection."""
+    from automate.arena.preflight import check
+
+    return check(workspace, selection.models, cluster=cluster, executor=cluster.kind, limit_questions=limit,
+                 list_problems=selection.problems)
+
+
+@click.command("validate-only", cls=SeveralCommand)
+@workspace_option
+@selection_options
+@click.option("--json", "as_json", is_flag=True, help="The findings as one JSON document.")
+@click.pass_context
+def validate_only(ctx: click.Context, workspace_dir: Path | None, all_models: bool, models: tuple[str, ...],
+                  models_file: Path | None, from_api_config: str | None, missing: bool, baseline: str | None,
+                  limit_questions: int | None, executor: str | None, as_json: bool) -> None:
+    """Check models, answers, baseline, judge, prompts, cluster, disk and commands. Exit 0 when all is ready."""
+    from automate.campaign.selection import select
+    from automate.campaign.state import pick_cluster
+
+    workspace = open_here(workspace_dir, baseline=baseline)
+    selection = select(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
+                       all_models=all_models)
+    report = preflight(workspace, pick_cluster(workspace, executor), selection, limit_questions)
+    if as_json:
+        import json
+        from dataclasses import asdict
+
+        click.echo(json.dumps({"ok": report.ok, **asdict(report)}, indent=2, ensure_ascii=False))
+    else:
+        print_report(make_console(), report)
+    ctx.exit(0 if report.ok else 1)

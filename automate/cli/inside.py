@@ -1,0 +1,51 @@
+"""Commands that job scripts call. Not for people; each runs one thing to its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+
+def say(text: str) -> None:
+    """A line in a job's log, with the time."""
+    click.echo(f"[{time.strftime('%H:%M:%S')}] {text}")
+    sys.stdout.flush()
+
+
+@click.command("run-batch", hidden=True)
+@click.option("--workspace", type=click.Path(path_type=Path), required=True)
+@click.option("--config", type=click.Path(path_type=Path), required=True)
+@click.option("--sha256", required=True)
+@click.option("--version", required=True)
+@click.option("--script", type=click.Path(path_type=Path), required=True)
+@click.pass_context
+def run_batch(ctx: click.Context, workspace: Path, config: Path, sha256: str, version: str, script: Path) -> None:
+    """Run one batch inside its job."""
+    from automate.arena.job import BatchJob
+    from automate.arena.job_config import read_job_config
+
+    job = BatchJob(read_job_config(workspace, config, sha256, version), script, say)
+    try:
+        import uvloop
+
+        status = uvloop.run(job.run())
+    except ImportError:
+        import asyncio
+
+        status = asyncio.run(job.run())
+    ctx.exit(status)
+
+
+@click.command("local-runner", hidden=True)
+@click.option("--workspace", type=click.Path(path_type=Path), required=True)
+@click.pass_context
+def local_runner(ctx: click.Context, workspace: Path) -> None:
+    """Run the local queue of a workspace until it is empty."""
+    from automate.cluster.local_runner import run
+    from automate.workspace import open_workspace
+
+    opened = open_workspace(workspace)
+    ctx.exit(run(opened.local_queue, opened.settings.limits.claim_stale))

@@ -1,0 +1,205 @@
+"""`judge`: plan, show, submit, follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from automate.cli.options import SeveralCommand, open_here, selection_options, workspace_option
+from automate.yamlfile import Value
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from automate.arena.games import Match
+    from automate.campaign.judging import Prepared, Request, Submitted
+    from automate.cluster.base import Cluster
+    from automate.workspace import Workspace
+
+
+@click.command(cls=SeveralCommand)
+@workspace_option
+@selection_options
+@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Models a job (default: the settings' 10).")
+@click.option("--dry-run", is_flag=True, help="Write scripts and configs and say what they would cost; submit nothing.")
+@click.option("--submit", "submit_", is_flag=True, help="Submit the jobs.")
+@click.option("--wait", is_flag=True, help="With --submit: follow the jobs to their end.")
+@click.option("--skip-missing", is_flag=True, help="Leave models out that are not ready, and go on with the others.")
+@click.option("--max-parallel", type=click.IntRange(min=1), metavar="N", help="At most N batches at once.")
+@click.option("--array/--no-array", "array", default=None, help="One array job (default), or one job a batch.")
+@click.pass_context
+def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, models: tuple[str, ...],
+          models_file: Path | None, from_api_config: str | None, missing: bool, baseline: str | None,
+          limit_questions: int | None, executor: str | None, batch_size: int | None, dry_run: bool, submit_: bool,
+          wait: bool, skip_missing: bool, max_parallel: int | None, array: bool | None) -> None:
+    """Plan batches of the selected models, write their scripts, and submit them.
+
+    Without a selection the models file is used. Without --submit nothing is submitted.
+    """
+    from automate.campaign.judging import Request
+    from automate.campaign.selection import select
+    from automate.campaign.state import pick_cluster
+    from automate.cli.checks import make_console, preflight, print_report
+
+    if submit_ and dry_run:
+        raise click.UsageError("give --submit or --dry-run, not both")
+    if wait and not submit_:
+        raise click.UsageError("--wait needs --submit")
+    console = make_console()
+    flags: dict[str, Value] = {"baseline": baseline, "batch_size": batch_size}
+    workspace = open_here(workspace_dir, **flags)
+    cluster = pick_cluster(workspace, executor)
+    selection = select(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
+                       all_models=all_models)
+    report = preflight(workspace, cluster, selection, limit_questions)
+    if not report.ok:
+        print_report(console, report)
+        if report.fatal or not report.ready or (report.blocked and not skip_missing):
+            _refuse(console, bool(report.fatal), bool(report.ready))
+            ctx.exit(1)
+    use_array = workspace.settings.array if array is None else array
+    request = Request(report.ready, limit_questions, max_parallel, use_array)
+    ctx.exit(run(console, workspace, cluster, request, submit=submit_, wait=wait))
+
+
+def _refuse(console: Console, fatal: bool, some_ready: bool) -> None:
+    hint = "" if fatal or not some_ready else ", or leave those models out with --skip-missing"
+    console.print(f"\n[red]Nothing was planned:[/] mend the errors (✘) above{hint}.")
+
+
+def run(console: Console, workspace: Workspace, cluster: Cluster, request: Request, *, submit: bool,
+        wait: bool) -> int:
+    """Prepare, and submit and follow where asked; the exit status."""
+    from automate.arena.context import load_match
+    from automate.campaign.judging import estimate, prepare, submissions_of, submit_claim
+    from automate.campaign.judging import submit as hand_in
+
+    match = load_match(workspace)
+    claim = submit_claim(workspace)
+    try:
+        with console.status("counting games..."):
+            prepared = prepare(workspace, cluster, match, request)
+        _print_plan(console, workspace, match, prepared)
+        if prepared.stored is not None and not submit:
+            _print_cost(console, workspace, prepared, estimate(workspace, prepared), request)
+            _print_how(console, workspace, prepared, request)
+            return 0
+        done = None
+        if prepared.stored is not None:
+            done = hand_in(workspace, cluster, submissions_of(workspace, prepared.stored, cluster, request))
+            _print_submitted(console, cluster, done)
+    finally:
+        claim.release()
+    status = 1 if done is not None and done.refused else 0
+    if wait:
+        return max(status, _wait(console, workspace, cluster, prepared, request))
+    if submit and done is not None and done.accepted:
+        console.print("Follow it with [bold]flock-hpc monitor[/], end it with [bold]flock-hpc cancel[/].")
+    return status
+
+
+def _print_plan(console: Console, workspace: Workspace, match: Match, prepared: Prepared) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    if match.prompts.notice:
+        console.print(f"[yellow]{match.prompts.notice}[/]: {match.prompts.source} (no checkout at "
+                      f"{escape(str(workspace.arena_hard))} with config/ and utils/judge_utils.py)")
+    if workspace.settings.judge.kind == "rehearsal":
+        console.print("[yellow]rehearsal judge: its verdicts mean nothing[/]")
+    for note in prepared.notes:
+        console.print(escape(note))
+    if prepared.complete:
+        console.print(f"{len(prepared.complete)} model(s) complete, left out: {escape(_some(prepared.complete))}")
+    for model, view in prepared.busy.items():
+        console.print(f"{escape(model)}: left alone, batch {view.batch.number} is {view.state} (job {view.job})")
+    stale = {m: e.status.stale for m, e in prepared.progress.models.items() if e.status.stale}
+    if stale:
+        console.print(f"{sum(stale.values())} games are due again because prompt, judge or answers changed: "
+                      f"{escape(_some(list(stale)))}")
+    if prepared.stored is None:
+        console.print("[green]Nothing to do.[/]" if not prepared.busy else "Nothing else to do.")
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name, justify in (("batch", "right"), ("models", "left"), ("games due", "right")):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for batch in prepared.stored.plan.batches:
+        table.add_row(str(batch.number), escape(_some(list(batch.models), 6)), f"{batch.games:,}")
+    console.print(table)
+
+
+def _some(names: list[str], most: int = 4) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _print_cost(console: Console, workspace: Workspace, prepared: Prepared, cost: object, request: Request) -> None:
+    from automate.campaign.judging import Cost, parallel_of
+
+    if not isinstance(cost, Cost):
+        return
+    parallel = parallel_of(workspace, request)
+    console.print(f"{cost.games:,} games, about {cost.prompt_tokens / 1e6:.1f} M prompt tokens (bytes / 4)"
+                  + (f"; at most {parallel} batches at once" if parallel else ""))
+    if cost.money is not None:
+        console.print(f"about {cost.money:.2f} at the settings' prices, with 700 tokens of verdict a game")
+    elif cost.gpu_hours_at_most:
+        console.print(
+            f"GPU-hours: about {cost.gpu_hours_expected:.1f} (a 70B FP8 judge on H200 cards, 700 tokens of verdict a "
+            f"game, 5 min load a batch), at most {cost.gpu_hours_at_most:.1f} by the time limit")
+    else:
+        console.print("no GPU is asked for")
+
+
+def _print_how(console: Console, workspace: Workspace, prepared: Prepared, request: Request) -> None:
+    from rich.markup import escape
+
+    if prepared.stored is None:
+        return
+    console.print(f"\nWritten: {escape(str(workspace.scripts))}/ and {escape(str(workspace.configs))}/ "
+                  "Nothing was submitted.")
+    console.print("Submit with:  [bold]flock-hpc judge --submit[/]  (and the options that you gave), or by hand:")
+    if request.array:
+        paths = [workspace.array_script(part.part) for part in prepared.stored.parts]
+    else:
+        paths = [workspace.batch_script(batch.number) for batch in prepared.stored.plan.batches]
+    for path in paths[:3]:
+        console.print(f"  sbatch {escape(str(path.relative_to(workspace.root)))}", soft_wrap=True)
+    if len(paths) > 3:
+        console.print(f"  ... and {len(paths) - 3} more")
+
+
+def _print_submitted(console: Console, cluster: Cluster, done: Submitted) -> None:
+    from rich.markup import escape
+
+    for submission in done.accepted:
+        numbers = sorted(submission.tasks.values())
+        what = f"batch {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} batches"
+        where = "here (local executor)" if cluster.kind == "local" else "to Slurm"
+        console.print(f"[green]submitted[/] {what} {where}: job {submission.job}")
+    for submission, error in done.refused:
+        numbers = sorted(submission.tasks.values())
+        console.print(f"[red]not submitted[/] batch {', '.join(map(str, numbers))}: {escape(str(error))}")
+    if done.refused:
+        console.print("Run the same command again to hand in what is missing; nothing is submitted twice.")
+
+
+def _wait(console: Console, workspace: Workspace, cluster: Cluster, prepared: Prepared, request: Request) -> int:
+    from automate.campaign.follow import Follower, follow
+
+    plans = {view.stored.plan.id for view in prepared.busy.values()}
+    if prepared.stored is not None:
+        plans.add(prepared.stored.plan.id)
+    if not plans:
+        return 0
+    follower = Follower(workspace, cluster, prepared.progress, frozenset(plans), request)
+    pause = workspace.settings.limits.poll if cluster.kind == "slurm" else min(1.0, workspace.settings.limits.poll)
+    try:
+        return 0 if follow(follower, console, pause=pause) else 1
+    except KeyboardInterrupt:
+        console.print("\nThe view has ended; the jobs go on. See them with [bold]flock-hpc monitor[/], "
+                      "end them with [bold]flock-hpc cancel[/].")
+        return 130

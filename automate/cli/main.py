@@ -1,0 +1,97 @@
+"""The command line's entry: which commands there are, and what an error looks like.
+
+Imports click only; a command's module is imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from automate import __version__
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("workspaces", "Make a workspace, or adopt a folder that has Arena-Hard runs."),
+    "validate-only": ("checks", "Check everything that can be known before a GPU is asked for."),
+    "judge": ("judging", "Plan, render and submit judge batches."),
+    "monitor": ("watching", "Show jobs, progress of each model, logs and failures."),
+    "cancel": ("watching", "Cancel this campaign's jobs, and no others."),
+    "logs": ("watching", "Show a batch's logs."),
+    "demo": ("demos", "Run a whole campaign on bundled examples, here and now."),
+    "run-batch": ("inside", "(used by job scripts) Run one batch inside its job."),
+    "local-runner": ("inside", "(used by the local executor) Run the local queue."),
+}
+HIDDEN = {"run-batch", "local-runner"}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"automate.cli.{COMMANDS[name][0]}")
+        command = getattr(module, name.replace("-", "_"))
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands from the table above, so that none has to be imported for it."""
+        rows = [(name, text) for name, (_, text) in COMMANDS.items() if name not in HIDDEN]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], [n for n in COMMANDS if n not in HIDDEN], n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else " See 'flock-hpc --help'."
+            ctx.fail(f"no command '{args[0]}'.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="flock-hpc")
+def cli() -> None:
+    """LLM evaluation campaigns on a Slurm cluster.
+
+    A list of models becomes Slurm jobs that start a vLLM judge and play every Arena-Hard game in both orders.
+    Begin with 'flock-hpc demo', then 'flock-hpc init'.
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status. An error that a user can mend is shown without a traceback."""
+    try:
+        result = cli.main(args=list(argv) if argv is not None else None, prog_name="flock-hpc", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+    except Exception as error:
+        from automate.errors import FlockError
+
+        if not isinstance(error, FlockError):
+            raise
+        click.secho("Error: ", fg="red", bold=True, err=True, nl=False)
+        click.echo(str(error), err=True)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Slurm, or this machine in its place. Only this package calls Slurm's commands."""

@@ -1,0 +1,84 @@
+"""One exception tree: every error says what happened, where, and what to do about it.
+
+Never raised for a bug in this package; those stay ordinary Python exceptions."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+
+class FlockError(Exception):
+    """Base of every error that a user can cause or mend.
+
+    `what` is one sentence, `where` a file, line, key or job, `todo` the next step for the reader.
+    """
+
+    def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.todo = todo
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{head}\n  -> {self.todo}" if self.todo else head
+
+
+class ConfigError(FlockError):
+    """A setting, profile or YAML file that can't be used as it is."""
+
+
+class WorkspaceError(FlockError):
+    """No workspace here, or one that can't be read or written."""
+
+
+class DataError(FlockError):
+    """A questions, answers, judgments or models file of the wrong shape."""
+
+
+_SPACE = "make room there (df, quota), then run the same command again; every record written before is whole"
+_RIGHTS = "check who may read and write there (ls -l), then run the same command again"
+_STORAGE = {errno.ENOSPC: _SPACE, errno.EDQUOT: _SPACE, errno.EFBIG: _SPACE, errno.EACCES: _RIGHTS,
+            errno.EPERM: _RIGHTS, errno.EROFS: _RIGHTS, errno.ENOENT: "check that it is there"}
+
+
+class StorageError(FlockError):
+    """The file system refused: no rights, no space, no such folder."""
+
+    @classmethod
+    def of(cls, error: OSError, path: object, doing: str) -> StorageError:
+        """Wrap an `OSError` raised while `doing` something with `path`."""
+        return cls(f"can't {doing}: {error.strerror or error}", where=str(path), todo=_STORAGE.get(
+            error.errno or 0, "see to what the system says, then run the same command again"))
+
+
+class ClaimedError(FlockError):
+    """Somebody else alive is at work on this; the holder is named."""
+
+
+class ClusterError(FlockError):
+    """A Slurm command failed, or said something that can't be understood."""
+
+
+class SubmitError(ClusterError):
+    """The cluster refused a job; carries Slurm's own words."""
+
+
+class ServerError(FlockError):
+    """A model server didn't start, died, or is not the one that was started."""
+
+
+class NotReadyError(FlockError):
+    """Preflight found something that would make the run fail."""
+
+
+class ManyErrors(FlockError):
+    """Several errors of one kind, reported together instead of the first only."""
+
+    def __init__(self, errors: Sequence[FlockError]) -> None:
+        super().__init__(f"{len(errors)} problems")
+        self.errors = tuple(errors)
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)

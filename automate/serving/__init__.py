@@ -1,0 +1,1 @@
+"""Serving a judge: finding, starting, watching and rehearsing one."""

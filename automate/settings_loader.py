@@ -1,0 +1,163 @@
+"""Builds the settings: defaults < cluster profile < flock-hpc.yaml < environment < flags.
+
+Never writes; every problem is reported at once, with file, line, key and what was expected."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from automate.errors import ConfigError, ManyErrors
+from automate.resources import configs_dir
+from automate.settings import Settings
+from automate.yamlfile import KeyPath, Value, YamlFile, parse_scalar, read_yaml
+
+PREFIX = "FLOCK_HPC_"
+_RESERVED = {"TEST_DATA", "WORKSPACE", "REQUIRE_REAL", "TEST_VLLM"}
+Mapping_ = dict[str, Value]
+
+
+def merge(low: Mapping[str, Value], high: Mapping[str, Value]) -> Mapping_:
+    """Merge two nested mappings; `high` wins, lists and scalars are replaced whole."""
+    out: Mapping_ = dict(low)
+    for key, value in high.items():
+        old = out.get(key)
+        whole = key in {"baseline", "rehearsal"}
+        if isinstance(old, dict) and isinstance(value, dict) and not whole:
+            out[key] = merge(old, value)
+        else:
+            out[key] = value
+    return out
+
+
+def profile_names() -> list[str]:
+    """Names of the profiles that ship with the package."""
+    return sorted(path.stem for path in (configs_dir() / "profiles").glob("*.yaml"))
+
+
+def read_profile(name: str, root: Path | None) -> YamlFile:
+    """A profile by name (shipped, or in the workspace's profiles/ folder) or by path to a .yaml file."""
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name) if root is None else root / name
+        return read_yaml(path)
+    for folder in ([root / "profiles"] if root else []) + [configs_dir() / "profiles"]:
+        path = folder / f"{name}.yaml"
+        if "/" not in name and path.is_file():
+            return read_yaml(path)
+    near = difflib.get_close_matches(name, profile_names(), n=1)
+    raise ConfigError(f"no cluster profile named '{name}'", where="cluster",
+                      todo=(f"did you mean '{near[0]}'? " if near else "")
+                      + f"shipped profiles: {', '.join(profile_names())}; or give a path to a .yaml file")
+
+
+def _environment(environ: Mapping[str, str]) -> tuple[Mapping_, dict[KeyPath, str]]:
+    values: Mapping_ = {}
+    origin: dict[KeyPath, str] = {}
+    for variable, text in sorted(environ.items()):
+        if not variable.startswith(PREFIX) or variable[len(PREFIX):] in _RESERVED:
+            continue
+        keys = tuple(part.lower() for part in variable[len(PREFIX):].split("__"))
+        if len(keys) == 1 and keys[0] not in Settings.model_fields:
+            continue
+        nested: Value = parse_scalar(text)
+        for key in reversed(keys):
+            nested = {key: nested}
+        values = merge(values, cast(Mapping_, nested))
+        origin[keys] = f"environment variable {variable}"
+    return values, origin
+
+
+def _model_at(path: KeyPath) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = Settings
+    for key in path:
+        field = model.model_fields.get(str(key)) if model else None
+        kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
+        model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+    return model
+
+
+def _unknown_key(path: KeyPath) -> tuple[str, str]:
+    model = _model_at(path[:-1])
+    known = sorted(model.model_fields) if model else []
+    near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
+    todo = f"did you mean '{near[0]}'?" if near else f"known keys here: {', '.join(known)}"
+    return f"unknown key '{path[-1]}'", todo
+
+
+def _problem(error: ErrorDetails, where: str, path: KeyPath) -> ConfigError:
+    dotted = ".".join(str(key) for key in path) or "settings"
+    if error["type"] == "extra_forbidden":
+        what, todo = _unknown_key(path)
+        return ConfigError(f"{dotted}: {what}", where=where, todo=todo)
+    message = error["msg"].removeprefix("Value error, ")
+    given = error.get("input")
+    shown = f", found {given!r}" if isinstance(given, (str, int, float, bool, type(None))) else ""
+    return ConfigError(f"{dotted}: {message[0].lower()}{message[1:]}{shown}", where=where)
+
+
+def _clean_path(loc: tuple[int | str, ...], data: Value) -> KeyPath:
+    """Pydantic's location without the names of union members, which are no keys of the file."""
+    path: list[int | str] = []
+    here: Value = data
+    for part in loc:
+        if isinstance(here, dict) and part in here:
+            path.append(part)
+            here = here[str(part)]
+        elif isinstance(here, list) and isinstance(part, int) and part < len(here):
+            path.append(part)
+            here = here[part]
+    return tuple(path)
+
+
+def _locate(path: KeyPath, files: list[YamlFile], origin: Mapping[KeyPath, str]) -> str:
+    for keys, name in origin.items():
+        if path[: len(keys)] == keys:
+            return name
+    for file in files:
+        if path in file.lines:
+            return file.where(path)
+    for file in files:
+        if path[:1] in file.lines:
+            return file.where(path)
+    return files[0].path if files else "settings"
+
+
+def build(data: Mapping_, files: list[YamlFile], origin: Mapping[KeyPath, str]) -> Settings:
+    """Validate merged data; errors name the file and line that each wrong value came from."""
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as error:
+        problems: dict[KeyPath, ConfigError] = {}
+        for detail in error.errors():
+            path = _clean_path(detail["loc"], data)
+            problems.setdefault(path, _problem(detail, _locate(path, files, origin), path))
+        found = list(problems.values())
+        raise (found[0] if len(found) == 1 else ManyErrors(found)) from error
+
+
+def load_settings(
+    file: Path | None,
+    *,
+    root: Path | None = None,
+    overrides: Mapping[str, Value] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Settings of the workspace file `file` under flags (`overrides`, nested). Raises ConfigError."""
+    own = read_yaml(file) if file else YamlFile("flock-hpc.yaml", {})
+    values, origin = _environment(os.environ if environ is None else environ)
+    flags = dict(overrides or {})
+    for key in flags:
+        origin[(key,)] = f"command line ({key})"
+    top = merge(merge(own.value, values), flags)
+    name = str(top.get("cluster") or Settings().cluster)
+    profile = read_profile(name, root)
+    low = {key: value for key, value in profile.value.items() if key != "description"}
+    if "cluster" in low:
+        raise ConfigError("a profile can't name another profile", where=profile.where(("cluster",)))
+    return build(merge(low, top), [own, profile], origin)

@@ -1,0 +1,191 @@
+"""Every path of a workspace, in one place; nobody else joins path names.
+
+Never reads or writes the files it names, apart from looking for flock-hpc.yaml."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from automate.errors import WorkspaceError
+from automate.names import baseline_tag, check_name
+from automate.settings import Settings
+from automate.settings_loader import load_settings
+from automate.yamlfile import Value
+
+SETTINGS_FILE = "flock-hpc.yaml"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folders and files of one workspace under `root` (absolute).
+
+    `default_baseline` is the baseline of flock-hpc.yaml, whatever a command's --baseline says: its rows lie where
+    upstream looks for them.
+    """
+
+    root: Path
+    settings: Settings
+    default_baseline: str
+
+    @property
+    def settings_file(self) -> Path:
+        return self.root / SETTINGS_FILE
+
+    @property
+    def models_file(self) -> Path:
+        return self.root / self.settings.models_file
+
+    @property
+    def templates(self) -> Path:
+        """The workspace's own job templates; they win over the shipped ones."""
+        return self.root / "templates"
+
+    # --- what the spec's tree names -------------------------------------------------------------
+    @property
+    def scripts(self) -> Path:
+        return self.root / "generated_judgment_scripts"
+
+    @property
+    def configs(self) -> Path:
+        return self.root / "generated_judgment_configs"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs" / "arena-hard" / "judgment_batches"
+
+    def batch_script(self, number: int) -> Path:
+        return self.scripts / f"run_arena_hard_judgment_batch_{number}.sh"
+
+    def array_script(self, part: int = 1) -> Path:
+        suffix = "" if part == 1 else f"_{part}"
+        return self.scripts / f"run_arena_hard_judgment_array{suffix}.sh"
+
+    def batch_config(self, number: int) -> Path:
+        return self.configs / f"arena_hard_judgment_batch_{number}.yaml"
+
+    # --- the user's Arena-Hard checkout ---------------------------------------------------------
+    @property
+    def arena_hard(self) -> Path:
+        return self.root / self.settings.arena_hard
+
+    @property
+    def api_config(self) -> Path:
+        return self.arena_hard / "config" / "api_config.yaml"
+
+    @property
+    def bench_settings(self) -> Path:
+        return self.arena_hard / "config" / f"{self.settings.bench}.yaml"
+
+    @property
+    def judge_utils(self) -> Path:
+        return self.arena_hard / "utils" / "judge_utils.py"
+
+    @property
+    def gen_judgment(self) -> Path:
+        return self.arena_hard / "gen_judgment.py"
+
+    @property
+    def bench(self) -> Path:
+        return self.arena_hard / "data" / self.settings.bench
+
+    @property
+    def questions(self) -> Path:
+        return self.bench / "question.jsonl"
+
+    @property
+    def answers(self) -> Path:
+        return self.bench / "model_answer"
+
+    def answer_file(self, model: str) -> Path:
+        return self.answers / f"{check_name(model)}.jsonl"
+
+    @property
+    def judgments(self) -> Path:
+        return self.bench / "model_judgment" / self.settings.judge.name
+
+    def rows_file(self, model: str, baseline: str, default_baseline: str) -> Path:
+        """Upstream's judgment file of a model; another baseline than the default has its own folder."""
+        folder = self.judgments
+        if baseline != default_baseline:
+            folder = folder / f"compared_with_{check_name(baseline, 'baseline')}"
+        return folder / f"{check_name(model)}.jsonl"
+
+    # --- what flock-hpc keeps for itself --------------------------------------------------------
+    @property
+    def state(self) -> Path:
+        return self.root / ".flock-hpc"
+
+    def _judge_state(self, kind: str, baseline: str) -> Path:
+        settings = self.settings
+        return self.state / kind / settings.bench / settings.judge.name / check_name(baseline, "baseline")
+
+    def journal(self, model: str, baseline: str) -> Path:
+        """Folder of a model's record files under this bench, judge and baseline."""
+        return self._judge_state("journal", baseline) / check_name(model)
+
+    def journal_baselines(self) -> list[str]:
+        """Baselines that have records under this bench and judge."""
+        folder = self._judge_state("journal", "x").parent
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+    def claim(self, model: str) -> Path:
+        """A model's claim under this bench and judge; one for all baselines, as they may share a file."""
+        return self._judge_state("claims", "all") / check_name(model)
+
+    @property
+    def superseded(self) -> Path:
+        return self.state / "superseded"
+
+    @property
+    def plans(self) -> Path:
+        return self.state / "plans"
+
+    @property
+    def submissions(self) -> Path:
+        return self.state / "submissions"
+
+    @property
+    def runs(self) -> Path:
+        """What each started job says of itself."""
+        return self.state / "runs"
+
+    @property
+    def local_queue(self) -> Path:
+        return self.state / "local"
+
+    @property
+    def secrets(self) -> Path:
+        return self.state / "secrets"
+
+    @property
+    def submit_claim(self) -> Path:
+        return self.state / "claims" / "submit"
+
+
+def open_workspace(root: Path, overrides: Mapping[str, Value] | None = None) -> Workspace:
+    """The workspace at `root` with settings under command-line `overrides`. Raises ConfigError."""
+    file = root / SETTINGS_FILE
+    given = dict(overrides or {})
+    settings = load_settings(file, root=root, overrides=given)
+    plain = settings
+    if "baseline" in given:
+        given.pop("baseline")
+        plain = load_settings(file, root=root, overrides=given)
+    return Workspace(root, settings, baseline_tag(plain.baseline))
+
+
+def find_root(start: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
+    """The nearest folder upwards from `start` that holds flock-hpc.yaml. Raises WorkspaceError."""
+    named = (os.environ if environ is None else environ).get("FLOCK_HPC_WORKSPACE")
+    here = (start or Path(named or ".")).resolve()
+    for folder in (here, *here.parents):
+        if (folder / SETTINGS_FILE).is_file():
+            return folder
+    raise WorkspaceError(
+        f"no workspace here: no {SETTINGS_FILE} in this folder or above it", where=str(here),
+        todo="make one with 'flock-hpc init', or 'flock-hpc init --adopt' in a folder that has Arena-Hard runs, "
+        "or name one with --workspace DIR",
+    )
