@@ -8,11 +8,13 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from automate import __version__
+from automate.arena.context import judge_path
 from automate.arena.prompts import Prompts
 from automate.arena.verdict import PATTERNS
 from automate.cluster.script import directives, log_pattern, render
@@ -109,9 +111,9 @@ def batch_config(workspace: Workspace, plan: Plan, batch: Batch, prompts: Prompt
     return head + yaml.dump(config, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
-def server_command(settings: Settings, python: str) -> list[str]:
+def server_command(workspace: Workspace, python: str) -> list[str]:
     """The command that starts the judge's server, without its address."""
-    judge = settings.judge
+    judge = workspace.settings.judge
     if judge.kind == "rehearsal":
         command = [python, "-m", "automate.serving.rehearsal", "--model", judge.name]
         for name, value in judge.rehearsal.items():
@@ -121,7 +123,8 @@ def server_command(settings: Settings, python: str) -> list[str]:
             elif value is not False and value is not None:
                 command += [flag, str(value)]
         return command
-    command = [*judge.server.command, judge.path or judge.name, "--served-model-name", judge.name]
+    folder = judge_path(workspace.settings, workspace.root)
+    command = [*judge.server.command, str(folder or judge.path or judge.name), "--served-model-name", judge.name]
     if judge.server.tensor_parallel_size:
         command += ["--tensor-parallel-size", str(judge.server.tensor_parallel_size)]
     if judge.server.max_model_len:
@@ -129,15 +132,22 @@ def server_command(settings: Settings, python: str) -> list[str]:
     return [*command, "--enable-prompt-tokens-details", *judge.server.args]
 
 
-def _server(settings: Settings, python: str) -> dict[str, object] | None:
+def _server(workspace: Workspace, python: str) -> dict[str, object] | None:
+    settings = workspace.settings
     if settings.judge.kind == "openai":
         return None
     around = settings.judge.environment if settings.judge.kind == "vllm" else type(settings.judge.environment)()
     return {
-        "modules": around.modules, "venv": around.venv, "conda": around.conda, "container": around.container,
+        "modules": around.modules, "venv": _full(workspace, around.venv), "conda": around.conda,
+        "container": around.container if "://" in (around.container or "") else _full(workspace, around.container),
         "setup": around.setup, "variables": sorted(around.variables.items()),
-        "command": server_command(settings, python),
+        "command": server_command(workspace, python),
     }
+
+
+def _full(workspace: Workspace, path: str | None) -> str | None:
+    """A path as a job needs it: absolute, from the workspace."""
+    return None if path is None else str(workspace.root / Path(path).expanduser())
 
 
 def needs_gpu(settings: Settings) -> bool:
@@ -155,7 +165,7 @@ def batch_script(workspace: Workspace, plan: Plan, batch: Batch, config: str, py
     context = {
         "directives": directives(settings.slurm, name=plan.job_name(batch), gpus=needs_gpu(settings), **logs),
         "number": batch.number, "plan": plan.id, "games": batch.games, "version": __version__,
-        "models": batch.models, "server": _server(settings, python),
+        "models": batch.models, "server": _server(workspace, python),
         "environment": sorted(settings.environment.items()), "python": python,
         "workspace": workspace.root, "config": workspace.batch_config(batch.number),
         "sha256": hashlib.sha256(config.encode()).hexdigest(), "script": workspace.batch_script(batch.number),

@@ -47,6 +47,7 @@ class BatchJob:
     held: list[claims.Claim] = field(default_factory=list)
     engine: Engine | None = None
     stopped_by: str | None = None
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
     lost_claim: bool = False
     skipped: list[str] = field(default_factory=list)
 
@@ -82,6 +83,7 @@ class BatchJob:
     def _stop(self, why: str) -> None:
         self.say(f"{why}: no more games are started; those in flight may finish")
         self.stopped_by = self.stopped_by or why
+        self.stopping.set()
         if self.engine is not None:
             self.engine.stop()
 
@@ -150,13 +152,24 @@ class BatchJob:
             self.engine.stop()
         ticker = asyncio.create_task(self._tick(self.engine, len(games), log))
         try:
-            await serving.client()
+            await self._wait_ready(serving)
             tally = await self.engine.play(self._tasks(games))
         finally:
             ticker.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await ticker
         return self._verdict(tally, len(games), budget)
+
+    async def _wait_ready(self, serving: Serving) -> None:
+        """Wait for a ready judge, but no longer than until the job is told to stop."""
+        ready, stopping = asyncio.ensure_future(serving.client()), asyncio.create_task(self.stopping.wait())
+        try:
+            await asyncio.wait({ready, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                ready.result()
+        finally:
+            ready.cancel()
+            stopping.cancel()
 
     def _keep(self, game: Game, record: Record, budget: Budget) -> None:
         self.ledgers[game.model].add(game, record)

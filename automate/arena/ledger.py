@@ -77,12 +77,21 @@ def load(workspace: Workspace, model: str, match: Match, tag: str) -> Loaded:
         out.problems += found.problems
         out.nulls += found.nulls
         out.bad_labels += found.bad_labels
-        ours = [r for r in found.records if r["baseline"] == assumed(r["uid"])]
+        ours = [record for record in found.records if _take_baseline(record, assumed(record["uid"]), match)]
         fresh = unknown_to(recorded, ours)
         out.fresh_imports += fresh
         for record in fresh:
             recorded.add(record)
     return out
+
+
+def _take_baseline(record: Record, wanted: str | None, match: Match) -> bool:
+    """Whether a row was judged against the wanted baseline, by its name or by what its answers call it."""
+    answers = match.baseline_answers.get(wanted or "")
+    if wanted is None or record["baseline"] not in {wanted, answers.row_model if answers else wanted}:
+        return False
+    record["baseline"] = wanted
+    return True
 
 
 class ModelLedger:

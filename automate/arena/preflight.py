@@ -13,20 +13,20 @@ from typing import TypeVar
 
 from automate.arena.benchmark import Answers, Question, missing_uids, read_api_config, read_questions, unique
 from automate.arena.context import baseline_map, load_answers
-from automate.arena.preflight_judge import (
+from automate.arena.findings import (
     Finding,
     Level,
     Run,
     error,
     from_error,
-    judge_findings,
-    machine_findings,
     note,
     passed,
     run_command,
     some,
     warning,
 )
+from automate.arena.preflight_judge import judge_findings
+from automate.arena.preflight_machine import machine_findings
 from automate.arena.prompts import Message, Prompts, load_prompts
 from automate.arena.referee import bytes_bound
 from automate.arena.upstream import upstream_problems
@@ -164,8 +164,8 @@ def _load(workspace: Workspace, name: str, found: list[Finding], code: str, mode
     before = len(found)
     answers = _attempt(found, code, name, lambda: load_answers(workspace, name), model)
     if answers is None and len(found) == before:
-        found.append(error(code, name, f"no answers: there is no {workspace.answer_file(name)}",
-                           "generate its answers first, or mend the name", model))
+        found.append(error(code, name, "no answer file", f"generate its answers into {workspace.answers}, or mend "
+                           "the name", model))
     return answers
 
 
@@ -235,7 +235,7 @@ def _of_answers(bench: Bench, answers: Answers) -> Iterator[Finding]:
     if bad := answers.problems:
         yield error("FH106", model, f"{len(bad)} lines can't be read: {some(bad)}", mend, model)
     if empty := sum(not texts[q.uid].strip() for q in bench.questions if q.uid in texts):
-        yield warning("FH108", model, f"{empty} empty answers; they are judged like any other", "", model)
+        yield warning("FH108", model, f"{empty} empty answer{'s' * (empty > 1)}, judged like any other", "", model)
     if answers.row_model != model:
         yield note("FH109", model, f"its rows name '{answers.row_model}'; the file's name counts", model=model)
 

@@ -1,6 +1,6 @@
-"""The judge and the machine before a run: its folder, memory and options; commands, write access, disk, Slurm's word.
+"""The judge before a run: its folder, its memory, its context and its options.
 
-Never starts a server, never submits a job, never shows a key."""
+Never starts a server, never shows a key."""
 
 from __future__ import annotations
 
@@ -9,27 +9,16 @@ import difflib
 import math
 import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, fields
-from enum import StrEnum
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 
-from automate.arena.batches import Batch, Plan, batch_script
 from automate.arena.context import judge_path
+from automate.arena.findings import Finding, Run, error, from_error, note, passed, warning
 from automate.arena.serve import api_key
 from automate.arena.weights import ModelFolder, read_model_folder
-from automate.cluster.base import Cluster
-from automate.cluster.commands import have
-from automate.cluster.slurm import advice
-from automate.errors import FlockError, StorageError
-from automate.names import baseline_tag
+from automate.errors import FlockError
 from automate.serving.rehearsal_behaviour import Behaviour, add_behaviour_arguments
 from automate.settings import Scalar, Settings, Slurm
 from automate.workspace import Workspace
@@ -38,68 +27,12 @@ GIB = 1 << 30
 MEAN_GAME = 3150
 """Tokens of a mean Arena-Hard v2.0 game, prompt and verdict together."""
 FEW_GAMES = 8
-BYTES_A_GAME = 25_000
 TENSOR = "judge.server.tensor_parallel_size"
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)b(?![a-z0-9])")
 _BYTES_A_WEIGHT = ((0.5, r"4bit|int4|awq|gptq|w4a16|fp4"), (1.0, r"fp8|int8|8bit|w8a8"))
-Run = Callable[[Sequence[str]], tuple[int, str]]
 
 
-class Level(StrEnum):
-    """How much a finding matters; an error stops its model, or the campaign where it names no model."""
-
-    OK = "ok"
-    NOTE = "note"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was found. `code` is stable; `model` is None where it concerns the whole campaign."""
-
-    code: str
-    level: Level
-    subject: str
-    what: str
-    todo: str = ""
-    model: str | None = None
-
-
-def _finding(level: Level, code: str, subject: str, what: str, todo: str = "", model: str | None = None) -> Finding:
-    return Finding(code, level, subject, what, todo, model)
-
-
-passed, note = partial(_finding, Level.OK), partial(_finding, Level.NOTE)
-warning, error = partial(_finding, Level.WARNING), partial(_finding, Level.ERROR)
-
-
-def from_error(code: str, subject: str, problem: FlockError | OSError, model: str | None = None) -> Finding:
-    """The finding that an error is."""
-    told = StorageError.of(problem, problem.filename or subject, "read it") if isinstance(problem, OSError) else problem
-    return error(code, told.where or subject, told.what, told.todo or "", model)
-
-
-def some(items: Collection[str], most: int = 5) -> str:
-    """The first few items, and how many more there are."""
-    rest = len(items) - most
-    return ", ".join(list(items)[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def run_command(arguments: Sequence[str]) -> tuple[int, str]:
-    """Exit status and output of a local command, run from / without a shell; 127: not there, 124: no end in 60 s."""
-    try:
-        done = subprocess.run(list(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/",
-                              errors="replace", timeout=60, stdin=subprocess.DEVNULL, check=False)
-    except subprocess.TimeoutExpired:
-        return 124, "no end within 60 s"
-    except OSError as problem:
-        return 127, str(problem)
-    return done.returncode, done.stdout
-
-
-# --- the judge ----------------------------------------------------------------------------------
 def option(settings: Settings, *names: str) -> str | None:
     """The value of an option in judge.server.args (`--x v` or `--x=v`; the last one wins), or None."""
     found = None
@@ -232,8 +165,8 @@ def _memory(settings: Settings, folder: ModelFolder | None) -> Iterator[Finding]
     if folder is None:
         guess = estimated_weights(Path(settings.judge.path or "").name) or estimated_weights(settings.judge.name) or 0
         if guess > budget * 0.9:
-            yield warning("FH309", "judge", f"by its name its weights take about {guess / GIB:.0f} GiB; {room}",
-                          f"use {more}, or a smaller judge")
+            yield warning("FH309", "judge", f"by its name its weights take about {guess / GIB:.0f} GiB, too much to "
+                          f"leave room for games: {room}", f"use {more}, or a smaller judge")
         return
     kv, context, weights = folder.kv_bytes_per_token or 0, context_of(settings, folder) or 0, folder.weight_bytes
     kv = kv // 2 if (option(settings, "--kv-cache-dtype") or "").startswith("fp8") else kv
@@ -291,97 +224,3 @@ def _rehearsal(options: Mapping[str, Scalar]) -> Iterator[Finding]:
         Behaviour.from_args(parser.parse_args(words))
     except ValueError as problem:
         yield error("FH312", "judge.rehearsal", str(problem), "lower them")
-
-
-# --- the machine --------------------------------------------------------------------------------
-def machine_findings(workspace: Workspace, models: Sequence[str], games: int, cluster: Cluster | None, executor: str,
-                     run: Run) -> list[Finding]:
-    """What is to be said of commands, folders, disk and cluster before `games` games of `models`."""
-    found = [*_commands(workspace, executor), *_folders(workspace)]
-    status, out = run([sys.executable, "-c", "import automate"])
-    if status != 0:
-        last = out.strip().rpartition("\n")[2] or f"exit status {status}"
-        found.append(error("FH502", sys.executable, f"a job can't import flock-hpc with it: {last}",
-                           "install flock-hpc into that environment; a folder to run it from is not enough"))
-    found += _disk(workspace, models, games)
-    if cluster and not {"sbatch", "bash"} & {finding.subject for finding in found}:
-        found.append(_accepted(workspace, models[0] if models else "preflight", games, cluster))
-    return found
-
-
-def _commands(workspace: Workspace, executor: str) -> Iterator[Finding]:
-    judge, around = workspace.settings.judge, workspace.settings.judge.environment
-    for command in ("sbatch", "squeue") if executor == "slurm" else ("bash",):
-        if not have(command):
-            yield error("FH501", command, "no such command on this machine",
-                        "run this on the login node, or use --executor local" if executor == "slurm" else "install it")
-    if judge.kind != "vllm":
-        return
-    variables = {**workspace.settings.environment, **around.variables}
-    first, set_up = (judge.server.command or [""])[0], bool(around.modules or around.setup)
-    needed = "apptainer" if around.container else "conda" if around.conda else first
-    there = shutil.which(needed, path=variables.get("PATH"))
-    venv = workspace.root / around.venv if around.venv else None
-    if venv and not os.access(venv / "bin" / "activate", os.R_OK):
-        yield error("FH501", "judge.environment.venv", f"no bin/activate in {around.venv}", "write the full path of a "
-                    "virtual environment, without ~")
-    elif venv and not there and not os.access(venv / "bin" / first, os.X_OK):
-        yield error("FH501", "judge.server.command", f"no '{first}' in {venv / 'bin'}", "install vLLM there")
-    elif not venv and not there and not set_up:
-        yield (error if executor == "local" else warning)(
-            "FH501", "judge.environment", f"no command '{needed}' on PATH, which jobs get as it is here",
-            "give judge.environment: modules, venv, conda or container")
-    if around.container and "://" not in around.container and not os.access(workspace.root / around.container, os.R_OK):
-        yield error("FH501", "judge.environment.container", f"no image {around.container}", "write its full path")
-
-
-def nearest(folder: Path) -> Path:
-    """A folder, or its nearest parent that is there."""
-    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-
-
-def _folders(workspace: Workspace) -> Iterator[Finding]:
-    folders = (workspace.scripts, workspace.configs, workspace.logs, workspace.judgments, workspace.state)
-    for place in dict.fromkeys(nearest(folder) for folder in folders):
-        try:
-            with tempfile.NamedTemporaryFile(prefix=".flock-hpc-", dir=place) as file:
-                file.write(b"written")
-        except OSError as problem:
-            yield error("FH504", str(place), f"can't be written: {problem.strerror or problem}",
-                        "check its rights and your quota (df, quota)")
-
-
-def _disk(workspace: Workspace, models: Iterable[str], games: int) -> Iterator[Finding]:
-    tag, kept = baseline_tag(workspace.settings.baseline), 0
-    with suppress(OSError):  # a folder that can't be read is FH504's
-        for model in models:
-            rows = workspace.rows_file(model, tag, workspace.default_baseline)
-            files = (rows, *workspace.journal(model, tag).glob("*"))
-            kept += sum(file.stat().st_size for file in files if file.is_file())
-        places = {nearest(folder) for folder in (workspace.state, workspace.judgments)}
-        yield from disk_findings(games, kept, {str(place): shutil.disk_usage(place).free for place in sorted(places)})
-
-
-def disk_findings(games: int, kept: int, free: Mapping[str, int]) -> Iterator[Finding]:
-    """Whether `free` bytes by folder are enough for games of which `kept` bytes are there already."""
-    needed = max(0, games * BYTES_A_GAME - kept)
-    for place, size in free.items():
-        if size < 3 * needed:
-            yield (error if size < needed else warning)(
-                "FH505", place, f"{size / 1e9:.2f} GB are free; {games} games take about {needed / 1e9:.2f} GB more",
-                "make room, or judge fewer models at a time")
-
-
-def _accepted(workspace: Workspace, model: str, games: int, cluster: Cluster) -> Finding:
-    plan = Plan("preflight", "preflight", baseline_tag(workspace.settings.baseline), (Batch(1, (model,), games),))
-    try:
-        with tempfile.TemporaryDirectory(prefix="flock-hpc-") as folder:
-            script = Path(folder) / "preflight.sh"
-            script.write_text(batch_script(workspace, plan, plan.batches[0], "", sys.executable), encoding="utf-8")
-            words = cluster.check(script)
-    except (FlockError, OSError) as problem:
-        return from_error("FH503", cluster.kind, problem)
-    if words is None:
-        return passed("FH503", cluster.kind, "a job like these would be accepted")
-    todo = advice(words) if cluster.kind == "slurm" else "mend the job's template"
-    return error("FH503", cluster.kind, f"a job would be refused: {words}", todo)

@@ -62,7 +62,11 @@ class TooLong(Exception):
 
 def bytes_bound(messages: Sequence[Message]) -> int:
     """An upper bound on prompt tokens: a token covers at least one UTF-8 byte of text."""
-    return sum(len(message["content"].encode()) for message in messages) + TEMPLATE_MARGIN
+    total = TEMPLATE_MARGIN
+    for message in messages:
+        text = message["content"]
+        total += len(text) if text.isascii() else len(text.encode())
+    return total
 
 
 def _wait(limit: float) -> Callable[[RetryCallState], float]:
@@ -132,7 +136,8 @@ class Referee:
         try:
             return await call(client)
         except TransportFailed as error:
-            self.serving.suspect()
+            if error.status is None:
+                self.serving.suspect()
             if error.status in (429, 503):
                 self.limiter.told_to_wait()
             raise

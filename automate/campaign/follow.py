@@ -43,7 +43,8 @@ class Follower:
         busy = False
         for view in self._views(state):
             self._tell(view)
-            busy = busy or view.may_act or bool(self._due(view) and self._again(view))
+            again = not view.may_act and self._due(view) > 0 and self._again(view)
+            busy = busy or view.may_act or again
         return state, not busy
 
     def _views(self, state: CampaignState) -> list[BatchView]:

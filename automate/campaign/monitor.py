@@ -167,7 +167,8 @@ def _failure(workspace: Workspace, view: BatchView, due: int) -> Failure:
     if view.state in by_state:
         cause, todo = by_state[view.state]
     elif run.get("error"):
-        cause, todo = str(run["error"]).split("\n")[0], f"see 'flock-hpc logs {view.batch.number}'"
+        cause, _, advice = str(run["error"]).partition("\n  -> ")
+        cause, todo = cause.split("\n")[0], advice or todo
     elif view.state == "completed" or run.get("status") == 3:
         cause, todo = f"ended with {due} games due", "submit again: it plays just those"
     if server_logs and view.state == "failed":

@@ -5,12 +5,13 @@ Never drops a name silently: doubles and names that can't be used come back as p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automate.arena.benchmark import read_models_file, unique
-from automate.arena.context import api_models
-from automate.errors import DataError
+from automate.arena.context import api_models, load_match
+from automate.arena.progress import Progress
+from automate.errors import DataError, FlockError
 from automate.names import name_problem
 from automate.workspace import Workspace
 
@@ -46,3 +47,13 @@ def select(workspace: Workspace, *, models: Sequence[str] = (), models_file: Pat
     path = models_file or workspace.models_file
     listed = read_models_file(path)
     return Selection(listed.names, listed.problems, str(path))
+
+
+def without_complete(workspace: Workspace, selection: Selection) -> Selection:
+    """The selection without models whose games are all finished; models that can't be counted stay in."""
+    try:
+        progress = Progress(workspace, load_match(workspace), selection.models)
+    except FlockError:
+        return selection  # preflight says what is wrong
+    left = tuple(model for model, entry in progress.models.items() if entry.status.due or not entry.status.wanted)
+    return replace(selection, models=left)

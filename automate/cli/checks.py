@@ -39,12 +39,14 @@ def print_report(console: Console, report: Report) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name, kwargs in (("", {}), ("code", {"no_wrap": True}), ("subject", {"overflow": "fold", "max_width": 44}),
-                         ("finding", {"overflow": "fold"})):
-        table.add_column(name, **kwargs)  # type: ignore[arg-type]
-    for finding in report.findings:
-        text = escape(finding.what) + (f"\n[dim]→ {escape(finding.todo)}[/]" if finding.todo else "")
-        table.add_row(MARKS[finding.level.value], finding.code, escape(finding.subject), text)
+    table.add_column("")
+    table.add_column("code", no_wrap=True)
+    table.add_column("subject", overflow="fold", max_width=48)
+    table.add_column("finding", overflow="fold")
+    for finding, following in zip(report.findings, [*report.findings[1:], None], strict=True):
+        last = following is None or (following.code, following.todo) != (finding.code, finding.todo)
+        todo = f"\n[dim]→ {escape(finding.todo)}[/]" if finding.todo and last else ""
+        table.add_row(MARKS[finding.level.value], finding.code, escape(finding.subject), escape(finding.what) + todo)
     if report.findings:
         console.print(table)
     colour = "green" if report.ok else "yellow" if report.ready and not report.fatal else "red"
@@ -69,12 +71,14 @@ def validate_only(ctx: click.Context, workspace_dir: Path | None, all_models: bo
                   models_file: Path | None, from_api_config: str | None, missing: bool, baseline: str | None,
                   limit_questions: int | None, executor: str | None, as_json: bool) -> None:
     """Check models, answers, baseline, judge, prompts, cluster, disk and commands. Exit 0 when all is ready."""
-    from automate.campaign.selection import select
+    from automate.campaign.selection import select, without_complete
     from automate.campaign.state import pick_cluster
 
     workspace = open_here(workspace_dir, baseline=baseline)
     selection = select(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
                        all_models=all_models)
+    if missing:
+        selection = without_complete(workspace, selection)
     report = preflight(workspace, pick_cluster(workspace, executor), selection, limit_questions)
     if as_json:
         import json

@@ -39,7 +39,7 @@ def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, mode
     Without a selection the models file is used. Without --submit nothing is submitted.
     """
     from automate.campaign.judging import Request
-    from automate.campaign.selection import select
+    from automate.campaign.selection import select, without_complete
     from automate.campaign.state import pick_cluster
     from automate.cli.checks import make_console, preflight, print_report
 
@@ -53,6 +53,8 @@ def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, mode
     cluster = pick_cluster(workspace, executor)
     selection = select(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
                        all_models=all_models)
+    if missing:
+        selection = without_complete(workspace, selection)
     report = preflight(workspace, cluster, selection, limit_questions)
     if not report.ok:
         print_report(console, report)

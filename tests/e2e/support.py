@@ -4,8 +4,10 @@ Reads what a campaign wrote with plain JSON, so that the package's own readers a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -205,18 +207,49 @@ def eventually(condition: Callable[[], object], what: str, timeout: float = 120,
         time.sleep(pause)
 
 
-def processes_of(root: Path) -> list[psutil.Process]:
-    """Processes that name a workspace in their command line, and all that descend from them."""
-    mark, found = str(root), dict[int, psutil.Process]()
+def sockets_of(root: Path) -> set[str]:
+    """Unix sockets that the judge servers of a workspace have listened on, by their logs."""
+    logs = (root / "logs" / "arena-hard" / "judgment_batches").glob("*.server.log")
+    return {found for log in logs for found in re.findall(r"listening on unix:(\S+?):? ", log.read_text())}
+
+
+def processes_of(root: Path) -> dict[int, psutil.Process]:
+    """Processes that name a workspace or a socket of its servers, and all that descend from them."""
+    marks, found = {str(root), *sockets_of(root)}, dict[int, psutil.Process]()
     for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and any(mark in word for word in process.cmdline()):
+        with contextlib.suppress(psutil.Error):
+            line = "\0".join(process.cmdline())
+            if process.pid != os.getpid() and any(mark in line for mark in marks):
                 found.update({one.pid: one for one in (process, *process.children(recursive=True))})
-        except psutil.Error:
-            continue
-    return list(found.values())
+    return found
+
+
+VICTIMS = {"engine": "run-batch", "guard": "automate.serving.guard", "server": "automate.serving.rehearsal",
+           "runner": "local-runner"}
+
+
+def victims(root: Path) -> dict[str, list[psutil.Process]]:
+    """The processes of a workspace's jobs by their part: engine, guard, server, runner."""
+    found: dict[str, list[psutil.Process]] = {}
+    for process in processes_of(root).values():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            for part, word in VICTIMS.items():
+                if word in words:
+                    found.setdefault(part, []).append(process)
+    return found
+
+
+def kill(process: psutil.Process) -> bool:
+    """SIGKILL a process; False where it has ended already."""
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
 
 
 def assert_nothing_runs(root: Path) -> None:
-    """Fail where a process of a workspace, or a server of one, is still there after a while."""
-    eventually(lambda: not processes_of(root), f"no process left that names {root}", timeout=60)
+    """Fail where a process of a workspace, or a socket of its servers, is still there after a while."""
+    eventually(lambda: not processes_of(root), f"no process left of {root}", timeout=60)
+    eventually(lambda: not any(Path(name).exists() for name in sockets_of(root)), "no socket left", timeout=60)

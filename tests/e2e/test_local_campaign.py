@@ -38,7 +38,7 @@ from tests.e2e.support import (
     verdicts_of,
 )
 
-FAULTS = ({"status_500": 0.2, "status_429": 0.2, "drop": 0.2}, {"empty": 0.1, "think": 0.5}, {"die_after": 40})
+FAULTS = ({"status_500": 0.2, "status_429": 0.2, "drop": 0.2}, {"empty": 0.1, "think": 0.5}, {"die_after": 20})
 MISLABELLED: tuple[dict[str, Any], ...] = ({"no_label": 0.5}, {"wrong_label": 0.5}, {"short_label": 0.5})
 
 
@@ -177,6 +177,16 @@ def test_a_cancelled_campaign_goes_on_where_it_was(example: Path) -> None:
     assert repeated(verdicts_of(example, EXAMPLES)) == []
 
 
+def test_a_judge_that_still_loads_can_be_cancelled(example: Path) -> None:
+    judge_settings(example, rehearsal={"load_seconds": 600})
+    assert flock("judge", "--all", "--submit", "--executor", "local", cwd=example).returncode == 0
+    logs = example / "logs" / "arena-hard" / "judgment_batches"
+    eventually(lambda: any("waiting until it is ready" in log.read_text() for log in logs.glob("*.out")), "a start")
+    assert flock("cancel", cwd=example).returncode == 0
+    assert_nothing_runs(example)
+    assert "played 0 of 72 games" in next(logs.glob("*.out")).read_text()
+
+
 # --- what is refused ------------------------------------------------------------------------------
 def test_all_faults_of_a_list_are_named_at_once(example: Path) -> None:
     answers = bench_file(example, "model_answer", f"{EXAMPLES[1]}.jsonl")
@@ -255,7 +265,7 @@ def test_a_judge_without_clear_labels_gives_labels(example: Path, faults: dict[s
 
 
 def test_games_that_do_not_fit_become_nulls_with_a_reason(example: Path) -> None:
-    judge_settings(example, rehearsal={"context": 2000, "bytes_per_token": 4.0}, max_tokens=512)
+    judge_settings(example, rehearsal={"context": 1100}, max_tokens=512)
     text = judge_now(example, "--all")
     assert "start 2 of at most" in text
     assert_all_complete(example, EXAMPLES, EXAMPLE_BASELINE, nulls=True)

@@ -103,3 +103,12 @@ def nested(**values: Value) -> dict[str, Value]:
             here = below
         here[last] = value
     return out
+
+
+def check_golden(name: str, text: str) -> None:
+    """Compare with a file of golden/; UPDATE_GOLDEN=1 writes it anew, for a look at its diff."""
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), f"{path} differs; UPDATE_GOLDEN=1 writes it anew"

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from automate.arena.benchmark import Question
 from automate.arena.games import Game, Match, Recorded, count, due_games, prompt_sha
 from automate.arena.judge import question_major
-from automate.arena.rows import read_rows
 from automate.errors import ConfigError
 from automate.journal import Record
 from tests.unit.support import (
@@ -127,12 +126,11 @@ def test_the_key_follows_what_decides_a_verdict(name: str, change: Callable[[], 
 
 
 @pytest.mark.parametrize("change", [
-    lambda: wanted(),
+    wanted,
     lambda: wanted(make_match(judge=replace(IDENTITY, temperature=0))),
     lambda: wanted(make_match(baselines={"hard_prompt": BASELINE, "creative_writing": BASELINE})),
     lambda: wanted(make_match(prompts=replace(make_prompts(), source="elsewhere", upstream=False))),
     lambda: make_match().wanted(replace(make_answers("m", UIDS), row_model="path/to/m")),
-    lambda: list(reversed(wanted(make_match(list(reversed(QUESTIONS))))))[:0] or wanted(),
 ])
 def test_nothing_else_changes_the_key(change: Callable[[], list[Game]]) -> None:
     assert changed(change) == [False] * 8
@@ -292,7 +290,3 @@ def test_every_due_game_is_played_once(picked: list[set[int]]) -> None:
     assert sorted(game.key for game in played) == sorted(game.key for games in by_model for game in games)
     assert [UIDS.index(game.uid) * 2 + game.order for game in played] == sorted(
         UIDS.index(game.uid) * 2 + game.order for game in played)
-
-
-def test_rows_of_an_absent_file_are_none(tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert read_rows(tmp_path_factory.mktemp("x") / "m.jsonl", lambda uid: None).records == []
