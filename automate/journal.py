@@ -4,6 +4,7 @@ Never locks, never rewrites a record, never guesses what a broken line meant."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -197,7 +198,8 @@ def replace_file(path: Path, data: bytes | Iterable[bytes], mode: int = 0o664) -
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise StorageError.of(error, path, "write it") from error
 
 

@@ -10,10 +10,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 JUDGE_KINDS = ("vllm", "openai", "rehearsal")
-_TIME = re.compile(r"^(\d+-)?\d{1,3}(:\d{1,2}){0,2}$|^UNLIMITED$|^INFINITE$")
-_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
-_SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_?KEY)S?$", re.IGNORECASE)
-_SBATCH_OPTION = re.compile(r"^[a-z][a-z0-9-]*$")
+_TIME = re.compile(r"(\d+-)?\d+(:\d{1,2}){0,2}|UNLIMITED|INFINITE")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(
+    r"^(?!.*_(PATH|FILE|DIR)$).*(^|_)"
+    r"(TOKENS?|SECRETS?|PASSWORDS?|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE|AUTH)_?KEYS?)(_|$)", re.IGNORECASE)
+_SBATCH_OPTION = re.compile(r"[a-z][a-z0-9-]*")
 
 Scalar = str | int | float | bool | None
 
@@ -21,7 +23,7 @@ Scalar = str | int | float | bool | None
 class Strict(BaseModel):
     """A frozen model that refuses keys it doesn't know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=False, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
 def _one_line(value: str) -> str:
@@ -32,7 +34,7 @@ def _one_line(value: str) -> str:
 
 def _variables(value: dict[str, str]) -> dict[str, str]:
     for name, content in value.items():
-        if not _VARIABLE.match(name):
+        if not _VARIABLE.fullmatch(name):
             raise ValueError(f"'{name}' is not a name for an environment variable")
         if _SECRET.search(name):
             raise ValueError(f"'{name}' looks like a secret; secrets stand in no file that jobs are made from "
@@ -60,7 +62,7 @@ class Slurm(Strict):
     @field_validator("time")
     @classmethod
     def _time(cls, value: str) -> str:
-        if not _TIME.match(value):
+        if not _TIME.fullmatch(value):
             raise ValueError("expected a Slurm time such as 02:00:00 or 1-12:00:00")
         return value
 
@@ -73,7 +75,7 @@ class Slurm(Strict):
     @classmethod
     def _options(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
         for name, item in value.items():
-            if not _SBATCH_OPTION.match(name):
+            if not _SBATCH_OPTION.fullmatch(name):
                 raise ValueError(f"'{name}' is not a long sbatch option (write it without dashes in front)")
             if name in {"job-name", "output", "error", "array", "wrap", "parsable", "test-only", "wait"}:
                 raise ValueError(f"'{name}' is set by flock-hpc and can't be given")
@@ -154,7 +156,7 @@ class Judge(Strict):
     @field_validator("api_key_env")
     @classmethod
     def _key_name(cls, value: str | None) -> str | None:
-        if value is not None and not _VARIABLE.match(value):
+        if value is not None and not _VARIABLE.fullmatch(value):
             raise ValueError("expected the NAME of an environment variable, never the key itself")
         return value
 
@@ -194,6 +196,7 @@ class Settings(Strict):
     models_file: str = "arena_hard_models_to_test.txt"
     models_pattern: str = "*"
     baseline: str | dict[str, str] = "llama3.1-8b-instruct"
+    honour_rows: Literal["same-prompt", "any-prompt"] = "same-prompt"
     batch_size: Annotated[int, Field(ge=1)] = 10
     array: bool = True
     executor: Literal["auto", "slurm", "local"] = "auto"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast, get_args
 
@@ -56,18 +56,26 @@ def read_profile(name: str, root: Path | None) -> YamlFile:
                       + f"shipped profiles: {', '.join(profile_names())}; or give a path to a .yaml file")
 
 
+def _keys(parts: list[str]) -> KeyPath:
+    """Keys in lower case as far as settings have names; names inside a mapping, such as variables, as they are."""
+    keys: list[str] = []
+    for part in parts:
+        keys.append(part.lower() if _model_at(tuple(keys)) is not None else part)
+    return tuple(keys)
+
+
 def _environment(environ: Mapping[str, str]) -> tuple[Mapping_, dict[KeyPath, str]]:
     values: Mapping_ = {}
     origin: dict[KeyPath, str] = {}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable[len(PREFIX):] in _RESERVED:
             continue
-        keys = tuple(part.lower() for part in variable[len(PREFIX):].split("__"))
+        keys = _keys(variable[len(PREFIX):].split("__"))
         if len(keys) == 1 and keys[0] not in Settings.model_fields:
             continue
         nested: Value = parse_scalar(text)
         for key in reversed(keys):
-            nested = {key: nested}
+            nested = {str(key): nested}
         values = merge(values, cast(Mapping_, nested))
         origin[keys] = f"environment variable {variable}"
     return values, origin
@@ -97,7 +105,8 @@ def _problem(error: ErrorDetails, where: str, path: KeyPath) -> ConfigError:
         return ConfigError(f"{dotted}: {what}", where=where, todo=todo)
     message = error["msg"].removeprefix("Value error, ")
     given = error.get("input")
-    shown = f", found {given!r}" if isinstance(given, (str, int, float, bool, type(None))) else ""
+    may_show = path[-1:] != ("api_key_env",) and isinstance(given, (str, int, float, bool, type(None)))
+    shown = f", found {given!r}" if may_show else ""
     return ConfigError(f"{dotted}: {message[0].lower()}{message[1:]}{shown}", where=where)
 
 
@@ -128,17 +137,34 @@ def _locate(path: KeyPath, files: list[YamlFile], origin: Mapping[KeyPath, str])
     return files[0].path if files else "settings"
 
 
+def _one_of(details: list[ErrorDetails]) -> ErrorDetails:
+    """One error for a value that fits no member of a union: what each of them would have been."""
+    messages = dict.fromkeys(detail["msg"].removeprefix("Value error, ") for detail in details)
+    return {**details[0], "msg": " or ".join(message[0].lower() + message[1:] for message in messages)}
+
+
 def build(data: Mapping_, files: list[YamlFile], origin: Mapping[KeyPath, str]) -> Settings:
     """Validate merged data; errors name the file and line that each wrong value came from."""
     try:
         return Settings.model_validate(data)
     except ValidationError as error:
-        problems: dict[KeyPath, ConfigError] = {}
+        by_path: dict[KeyPath, list[ErrorDetails]] = {}
         for detail in error.errors():
-            path = _clean_path(detail["loc"], data)
-            problems.setdefault(path, _problem(detail, _locate(path, files, origin), path))
-        found = list(problems.values())
+            by_path.setdefault(_clean_path(detail["loc"], data), []).append(detail)
+        found = [
+            _problem(_one_of(details), _locate(path, files, origin), path)
+            for path, details in by_path.items()
+            if not any(len(other) > len(path) and other[: len(path)] == path for other in by_path)
+        ]
         raise (found[0] if len(found) == 1 else ManyErrors(found)) from error
+
+
+def _leaves(values: Mapping[str, Value], at: KeyPath = ()) -> Iterator[KeyPath]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*at, key))
+        else:
+            yield (*at, key)
 
 
 def load_settings(
@@ -152,8 +178,8 @@ def load_settings(
     own = read_yaml(file) if file else YamlFile("flock-hpc.yaml", {})
     values, origin = _environment(os.environ if environ is None else environ)
     flags = dict(overrides or {})
-    for key in flags:
-        origin[(key,)] = f"command line ({key})"
+    typed = {keys: f"command line ({'.'.join(map(str, keys))})" for keys in _leaves(flags)}
+    origin = typed | {keys: name for keys, name in origin.items() if keys not in typed}
     top = merge(merge(own.value, values), flags)
     name = str(top.get("cluster") or Settings().cluster)
     profile = read_profile(name, root)

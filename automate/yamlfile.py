@@ -83,7 +83,10 @@ def _string_keys(value: object) -> Value:
 
 def parse_yaml(text: str, name: str) -> YamlFile:
     """Parse `text` as one YAML mapping; `name` is used in errors. Raises ConfigError with the line."""
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not valid YAML: {error}", where=name) from error
     try:
         node = loader.get_single_node()
         if node is None:
@@ -96,7 +99,7 @@ def parse_yaml(text: str, name: str) -> YamlFile:
         what = " ".join(part for part in (error.context, error.problem) if part)
         raise ConfigError(f"not valid YAML: {what}", where=f"{name}{line}",
                           todo="check indentation, colons and quotes near that line") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
         raise ConfigError(f"not valid YAML: {error}", where=name) from error
     finally:
         loader.dispose()
@@ -105,12 +108,20 @@ def parse_yaml(text: str, name: str) -> YamlFile:
     return YamlFile(name, value, lines)
 
 
+def is_text(scalar: str) -> bool:
+    """Whether a plain scalar is text here, and no number, boolean or null."""
+    resolvers = _Loader.yaml_implicit_resolvers.get(scalar[:1], [])
+    return not any(pattern.match(scalar) for _, pattern in resolvers)
+
+
 def parse_scalar(text: str) -> Value:
-    """The value of one YAML scalar or flow collection, as in an environment variable."""
-    try:
-        return parse_yaml(f"value: {text}", "value").value["value"]
-    except ConfigError:
-        return text
+    """A variable's value: a number, boolean or null, a [list], {mapping} or 'quoted text', else the text as it is."""
+    if text[:1] in ("[", "{", "'", '"') or not is_text(text):
+        try:
+            return parse_yaml(f"value: {text}", "value").value["value"]
+        except (ConfigError, KeyError):
+            return text
+    return text
 
 
 def read_yaml(path: Path) -> YamlFile:

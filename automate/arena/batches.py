@@ -20,6 +20,7 @@ from automate.arena.verdict import PATTERNS
 from automate.cluster.script import directives, log_pattern, render
 from automate.settings import Settings
 from automate.workspace import Workspace
+from automate.yamlfile import is_text
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
     style = "|" if "\n" in value and not any(line.endswith(" ") for line in value.split("\n")) else None
+    if not is_text(value):
+        style = "'"  # it would be read as a number or the like
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

@@ -4,6 +4,7 @@ Never writes; what is wrong with a file is returned as text with file and line, 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -126,7 +127,7 @@ def read_answers(path: Path, model: str) -> Answers:
         if uid in texts:
             duplicates.append(uid)
         texts[uid] = text
-        row_model = str(row.get("model", row.get("model_id", model)))
+        row_model = str(row.get("model") or row.get("model_id") or model)
     return Answers(model, path, texts, row_model, tuple(problems), tuple(duplicates))
 
 
@@ -149,9 +150,7 @@ def read_models_file(path: Path) -> ModelsFile:
     names: list[str] = []
     problems: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
-        name = line.strip()
-        hash_at = name.find(" #")
-        name = name[:hash_at].strip() if hash_at >= 0 else name
+        name = re.split(r"\s#", line.strip(), maxsplit=1)[0].strip()
         if not name or name.startswith("#"):
             continue
         reason = name_problem(name)

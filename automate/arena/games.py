@@ -49,6 +49,7 @@ class Game:
     baseline: str
     category: str
     prompt_sha: str
+    texts_sha: str
     key: str
 
     @property
@@ -81,12 +82,18 @@ class Match:
         first, second = (theirs, ours) if order == 1 else (ours, theirs)
         return self.prompts.render(question.category, question.prompt, first, second)
 
+    def texts(self, answers: Answers, question: Question) -> tuple[str, str, str]:
+        """Question, baseline's answer and model's answer of a game."""
+        theirs = self.baseline_answers[self.baseline_of(question.category)].texts[question.uid]
+        return question.prompt, theirs, answers.texts[question.uid]
+
     def game(self, answers: Answers, question: Question, order: int, digest: bytes) -> Game:
         baseline = self.baseline_of(question.category)
         sha = prompt_sha(self.messages(answers, question, order))
+        texts = texts_sha(self.texts(answers, question))
         parts = (answers.model, question.uid, str(order), baseline, sha)
         key = hashlib.sha256(digest + "\0".join(parts).encode()).hexdigest()[:32]
-        return Game(answers.model, question.uid, order, baseline, question.category, sha, key)
+        return Game(answers.model, question.uid, order, baseline, question.category, sha, texts, key)
 
     def wanted(self, answers: Answers) -> list[Game]:
         """Every game of a model that has both answers, question by question, order 1 then 2."""
@@ -106,6 +113,22 @@ def prompt_sha(messages: Iterable[Mapping[str, object]]) -> str:
     for message in messages:
         digest.update(f"{message['role']}\0{message['content']}\0".encode())
     return digest.hexdigest()[:32]
+
+
+def texts_sha(texts: Iterable[str]) -> str:
+    """Hash of question and answers, whatever prompt stands around them."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+
+
+def counts_for(row: Record, game: Game) -> bool:
+    """Whether a row of another program stands for a game.
+
+    It does without a prompt (unverified), with this very prompt, or with another prompt around the very same texts
+    where the settings honour such rows (`texts_sha` is kept only then).
+    """
+    if row.get("baseline") != game.baseline:
+        return False
+    return row.get("prompt_sha") in (None, game.prompt_sha) or row.get("texts_sha") == game.texts_sha
 
 
 @dataclass(frozen=True)
@@ -146,9 +169,9 @@ class Recorded:
         record = self.by_key.get(game.key)
         if record is not None:
             return GameState(record)
-        for row in self.imported.get(game.slot, ()):
-            if row.get("baseline") == game.baseline and row.get("prompt_sha") in (None, game.prompt_sha):
-                return GameState(row)
+        rows = [row for row in self.imported.get(game.slot, ()) if counts_for(row, game)]
+        if rows:  # one that was made with this very prompt, where there is one
+            return GameState(next((row for row in rows if row.get("prompt_sha") == game.prompt_sha), rows[0]))
         failed = self.failures.get(game.key, [])
         if len(failed) >= attempts:
             return GameState(failed[-1], len(failed), failed[-1])
@@ -166,6 +189,7 @@ class ModelStatus:
     due: int
     questions_done: int
     unverified: int = 0
+    other_prompt: int = 0
     short_labels: int = 0
     stale: int = 0
     retrying: int = 0
@@ -202,6 +226,7 @@ def count(model: str, games: Sequence[Game], recorded: Recorded, attempts: int) 
         model=model, wanted=len(games), done=len(records) - sum(nulls.values()), nulls=nulls, due=len(due),
         questions_done=sum(1 for n in finished.values() if n == 2),
         unverified=sum(1 for r in records if r.get("source") == "import" and r.get("prompt_sha") is None),
+        other_prompt=sum(1 for r in records if r.get("source") == "import" and r.get("texts_sha") is not None),
         short_labels=sum(1 for r in records if r.get("short")),
         stale=len(_has_other(recorded, due)),
         retrying=sum(1 for state in states.values() if not state.done and state.attempts),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automate.arena.benchmark import Answers
-from automate.arena.games import Game, Match, Recorded, Slot
+from automate.arena.games import Game, Match, Recorded, Slot, prompt_sha, texts_sha
 from automate.arena.prompts import Message
 from automate.arena.rows import FoundRows, make_row, read_rows, unknown_to
 from automate.errors import StorageError
@@ -55,8 +55,9 @@ def rows_files(workspace: Workspace, model: str, tag: str) -> list[Path]:
     return list(dict.fromkeys([own, main, *(path / own.name for path in apart)]))
 
 
-def load(workspace: Workspace, model: str, match: Match, tag: str) -> Loaded:
+def load(workspace: Workspace, answers: Answers, match: Match, tag: str) -> Loaded:
     """All records of a model against this baseline: journal first, then rows of other programs."""
+    model = answers.model
     journal = read_journal(workspace.journal(model, tag))
     recorded = Recorded()
     out = Loaded(recorded, [str(bad) for bad in journal.bad])
@@ -79,10 +80,27 @@ def load(workspace: Workspace, model: str, match: Match, tag: str) -> Loaded:
         out.bad_labels += found.bad_labels
         ours = [record for record in found.records if _take_baseline(record, assumed(record["uid"]), match)]
         fresh = unknown_to(recorded, ours)
+        if workspace.settings.honour_rows == "any-prompt":
+            _mark_same_texts(fresh, answers, match)
         out.fresh_imports += fresh
         for record in fresh:
             recorded.add(record)
     return out
+
+
+def _mark_same_texts(records: list[Record], answers: Answers, match: Match) -> None:
+    """Give rows with another prompt around the very same question and answers the hash of those texts."""
+    questions = {question.uid: question for question in match.questions}
+    for record in records:
+        question = questions.get(record["uid"])
+        prompt = record["game"].get("prompt")
+        if question is None or question.uid not in answers.texts or not isinstance(prompt, list):
+            continue
+        wanted = prompt_sha(match.messages(answers, question, record["order"]))
+        texts = match.texts(answers, question)
+        said = str(prompt[-1].get("content")) if isinstance(prompt[-1], dict) else ""
+        if record["prompt_sha"] != wanted and all(text in said for text in texts):
+            record["texts_sha"] = texts_sha(texts)
 
 
 def _take_baseline(record: Record, wanted: str | None, match: Match) -> bool:
@@ -135,7 +153,7 @@ class ModelLedger:
             cut = mend(path)
             if cut:
                 self.notes.append(f"{path}: mended: a torn last record of {cut} bytes was cut off; its game is due")
-        loaded = load(self.workspace, self.model, self.match, self.tag)
+        loaded = load(self.workspace, self.answers, self.match, self.tag)
         self.recorded = loaded.recorded
         self.notes += loaded.problems
         if loaded.nulls or loaded.bad_labels:

@@ -92,7 +92,7 @@ class Progress:
         answers = load_answers(self.workspace, model) or Answers(model, Path(), {}, model)
         tail = JournalTail(self.workspace.journal(model, self.tag))
         tail.skip()
-        loaded = load(self.workspace, model, self.match, self.tag)
+        loaded = load(self.workspace, answers, self.match, self.tag)
         _slim(loaded.recorded)
         games = [game for game in self.match.wanted(answers) if game.uid in self._uids]
         status = count(model, games, loaded.recorded, self.attempts)

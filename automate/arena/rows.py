@@ -90,7 +90,7 @@ def read_rows(path: Path, default_baseline: Callable[[str], str | None]) -> Foun
         for order, game in enumerate(games[:2], 1):
             if not isinstance(game, dict) or game.get("score") is None:
                 found.nulls += 1
-            elif game["score"] not in ACCEPTED:
+            elif not isinstance(game["score"], str) or game["score"] not in ACCEPTED:
                 found.bad_labels += 1
             else:
                 found.records.append(_import(row, order, game, path, number))

@@ -109,7 +109,7 @@ def _take_over(workspace: Workspace, ledgers: Mapping[str, ModelLedger], status:
     """Take upstream's new rows into the journal; they are then as safe as our own."""
     due = 0
     for model, ledger in ledgers.items():
-        loaded = load(workspace, model, ledger.match, ledger.tag)
+        loaded = load(workspace, ledger.answers, ledger.match, ledger.tag)
         say(f"{model}: {len(loaded.fresh_imports)} games by upstream's program, {loaded.nulls} nulls")
         ledger.open(fresh_name("upstream"))
         due += len(ledger.due())

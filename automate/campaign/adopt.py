@@ -129,6 +129,8 @@ def adopt(root: Path) -> Found:
         for kind in ("model_answer", "model_judgment"):
             count = sum(1 for _ in (checkout / "data" / (preferred or "")).glob(f"{kind}/**/*.jsonl"))
             found.notes.append(f"{count} files under data/{preferred}/{kind}, taken as they are")
+            if kind == "model_judgment" and count:
+                found.take("honour_rows", "any-prompt", "the judgments there")
     places = [root, root / "scripts", *([checkout, checkout / "scripts"] if checkout else [])]
     for place in places:
         if (place / MODELS_FILE).is_file():

@@ -71,6 +71,7 @@ class ModelLine:
     due: int
     nulls: Mapping[str, int]
     unverified: int
+    other_prompt: int
     short_labels: int
     stale: int
     retrying: int
@@ -138,7 +139,8 @@ def _line(model: str, entry: ModelProgress, batch: int | None) -> ModelLine:
     return ModelLine(
         model, _state(status, entry.answers, entry.missing), entry.answers, entry.empty, entry.missing,
         status.questions_done, status.wanted - status.due, status.wanted, status.due, dict(status.nulls),
-        status.unverified, status.short_labels, status.stale, status.retrying, batch, tuple(entry.problems[:5]))
+        status.unverified, status.other_prompt, status.short_labels, status.stale, status.retrying,
+        batch, tuple(entry.problems[:5]))
 
 
 def _bare_line(workspace: Workspace, model: str) -> ModelLine:
@@ -149,7 +151,7 @@ def _bare_line(workspace: Workspace, model: str) -> ModelLine:
         answers = None
     count = len(answers.texts) if answers else 0
     return ModelLine(model, _state(None, count, 0), count, answers.empty if answers else 0, 0, 0, 0, 0, 0, {}, 0, 0, 0,
-                     0, None)
+                     0, 0, None)
 
 
 def _failure(workspace: Workspace, view: BatchView, due: int) -> Failure:

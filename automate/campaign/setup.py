@@ -39,7 +39,8 @@ def settings_text(values: Mapping[str, object], cluster: str) -> str:
         "cluster": cluster, "profiles": profile_names(), "arena_hard": defaults.arena_hard, "bench": defaults.bench,
         "models_file": defaults.models_file, "models_pattern": None, "baseline": defaults.baseline,
         "batch_size": defaults.batch_size, "kind": defaults.judge.kind, "judge_name": defaults.judge.name,
-        "judge_path": None, "server_args": None, "max_model_len": None, "modules": None, "venv": None, "slurm": None,
+        "judge_path": None, "server_args": None, "max_model_len": None, "honour_rows": None, "modules": None,
+        "venv": None, "slurm": None,
     }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates_dir()), undefined=jinja2.StrictUndefined, trim_blocks=True,

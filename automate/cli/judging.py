@@ -122,6 +122,9 @@ def _print_plan(console: Console, workspace: Workspace, match: Match, prepared: 
     if stale:
         console.print(f"{sum(stale.values())} games are due again because prompt, judge or answers changed: "
                       f"{escape(_some(list(stale)))}")
+    other = sum(e.status.other_prompt for e in prepared.progress.models.values())
+    if other:
+        console.print(f"{other} games of other programs count as done though their prompt was another (honour_rows)")
     if prepared.stored is None:
         console.print("[green]Nothing to do.[/]" if not prepared.busy else "Nothing else to do.")
         return

@@ -115,6 +115,8 @@ def _models(models: tuple[ModelLine, ...]) -> Iterable[str]:
             note += f", {model.retrying} to retry"
         if model.unverified:
             note += f", {model.unverified} unverified"
+        if model.other_prompt:
+            note += f", {model.other_prompt} judged with another prompt"
         if model.batch and model.state in ("partial", "waiting"):
             note += f", batch {model.batch}"
         nulls = sum(model.nulls.values())

@@ -55,7 +55,8 @@ def directives(slurm: Slurm, *, name: str, output: str, error: str, array: str |
     if array:
         values.append(("array", array))
     options = dict(slurm.options)
-    values += [("nodes", options.pop("nodes", 1)), ("ntasks-per-node", options.pop("ntasks-per-node", 1))]
+    fixed = [(key, options.pop(key, 1)) for key in ("nodes", "ntasks-per-node")]
+    values += [(key, value) for key, value in fixed if value is not None and value is not False]
     named: Sequence[tuple[str, object | None]] = (
         ("cpus-per-task", slurm.cpus_per_task), ("mem", slurm.mem), ("time", slurm.time),
         ("partition", slurm.partition), ("account", slurm.account), ("qos", slurm.qos),

@@ -150,15 +150,18 @@ def test_a_path_with_a_space_and_a_percent_sign(slurm: SlurmRig, tmp_path: Path,
         assert_nothing_runs(root)
 
 
+def kill_after_games(root: Path, part: str, played: int) -> None:
+    """SIGKILL one process of a part of a job when a few more games than `played` were played."""
+    eventually(lambda: sum(len(journal(root, model)) for model in EXAMPLES) > played + 3, "some games")
+    eventually(lambda: any(kill(process) for process in victims(root).get(part, [])[:1]), f"a {part} to kill")
+
+
 def test_killed_jobs_are_handed_over_again(slurm: SlurmRig, example: Path, healthy: list[Key]) -> None:
     judge_settings(example, rehearsal=SLOW, concurrency=2)
     arguments = command("judge", "--all", "--batch-size", "1", "--submit", "--wait", "--executor", "slurm")
     with subprocess.Popen(arguments, cwd=example, env=environment(), stdout=subprocess.PIPE, text=True) as running:
         for part in ("server", "engine", "engine"):
-            before = sum(len(journal(example, model)) for model in EXAMPLES)
-            eventually(lambda before=before: sum(len(journal(example, model)) for model in EXAMPLES) > before + 3,
-                       "games since the last kill")
-            eventually(lambda part=part: any(kill(process) for process in victims(example).get(part, [])[:1]), part)
+            kill_after_games(example, part, sum(len(journal(example, model)) for model in EXAMPLES))
         text = running.communicate(timeout=300)[0]
     assert running.returncode == 0, text
     assert text.count("handed over again") == 2, text

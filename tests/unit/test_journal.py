@@ -236,7 +236,6 @@ def test_what_the_file_system_refuses_is_a_storage_error(tmp_path: Path) -> None
             action()
 
 
-@pytest.mark.xfail(strict=True, raises=NotADirectoryError, reason="taking the temporary file away fails, unguarded")
 def test_a_replacement_where_a_file_stands_in_the_way_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError):

@@ -246,7 +246,7 @@ def test_an_api_config_that_cannot_be_read_stops_only_upstreams_program(tmp_path
 def test_no_answers(tmp_path: Path) -> None:
     finding = only(look(campaign(tmp_path), (GOOD, "absent")), "FH103", Level.ERROR)
     assert finding.model == "absent"
-    assert "absent.jsonl" in finding.what
+    assert "no answer file" in finding.what
 
 
 def test_a_checkout_that_cannot_be_looked_at_is_told_in_full(tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def test_thoughts_alone_are_no_verdict() -> None:
     assert read_verdict("  <think>").label is None
     assert read_verdict("<think>[[A>B]]</think>").reason == "no label in the judge's reply"
     assert read_verdict("[[A>B]]</think> I can't say").label is None
+    assert read_verdict("<think>so</think> [[A>B]] <think>or not</think> I can't say").label is None
 
 
 @settings(deadline=None)
