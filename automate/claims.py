@@ -125,14 +125,14 @@ def _holder(path: Path) -> Holder | None:
         return None
 
 
-def _age(path: Path) -> float:
-    """Seconds since the last heartbeat, by the file system's own clock."""
+def _age(path: Path) -> float | None:
+    """Seconds since the last heartbeat, by the file system's own clock; None where the file has gone meanwhile."""
     probe = path.parent / f".clock-{secrets.token_hex(4)}"
     try:
         probe.touch()
         return probe.stat().st_mtime - path.stat().st_mtime
     except FileNotFoundError:
-        return 0.0
+        return None
     finally:
         probe.unlink(missing_ok=True)
 
@@ -145,6 +145,13 @@ def holder_of(folder: Path) -> Holder | None:
     return _holder(latest)
 
 
+def _advice(claim: Path, holder: Holder | None, life: bool | None) -> str:
+    if life or holder is None or holder.job is not None:
+        return "wait for it, or cancel it with 'flock-hpc cancel'"
+    return (f"run the same command on {holder.host}, where that can be told; "
+            f"where that process is surely gone, give its claim up: touch '{claim.with_suffix('.released')}'")
+
+
 def _may_take(latest: Path | None, me: Holder, stale: float, job_alive: JobAlive) -> ClaimedError | None:
     if latest is None or latest.with_suffix(".released").exists():
         return None
@@ -154,12 +161,16 @@ def _may_take(latest: Path | None, me: Holder, stale: float, job_alive: JobAlive
     if life is not False:
         return ClaimedError(
             f"held by {who}, which {'is alive' if life else 'may be alive: nobody here can tell'}",
-            where=str(latest), todo="wait for it, or cancel it with 'flock-hpc cancel'",
+            where=str(latest), todo=_advice(latest, holder, life),
         )
     age = _age(latest)
+    if age is None:
+        return ClaimedError("taken by somebody else at this moment", where=str(latest), todo="try again")
     if age < stale:
-        return ClaimedError(f"held until {age:.0f} s ago by {who}, which is gone; free in {stale - age:.0f} s",
-                            where=str(latest), todo="try again then")
+        error = ClaimedError(f"held until {age:.0f} s ago by {who}, which is gone; free in {stale - age:.0f} s",
+                             where=str(latest), todo="try again then")
+        error.holder_gone = True
+        return error
     return None
 
 
@@ -170,7 +181,7 @@ def _create(path: Path, holder: Holder) -> bool:
         temporary.write_bytes(orjson.dumps(asdict(holder)))
         os.link(temporary, path)
     except FileExistsError:
-        return False
+        return temporary.stat().st_nlink == 2  # NFS may say so of a link that it has just made
     finally:
         temporary.unlink(missing_ok=True)
     return True

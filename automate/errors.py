@@ -17,8 +17,8 @@ class FlockError(Exception):
     def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
         super().__init__(what)
         self.what = what
-        self.where = where
-        self.todo = todo
+        self.where: str | None = where
+        self.todo: str | None = todo
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.what}" if self.where else self.what
@@ -54,7 +54,12 @@ class StorageError(FlockError):
 
 
 class ClaimedError(FlockError):
-    """Somebody else alive is at work on this; the holder is named."""
+    """Somebody else is at work on this; the holder is named.
+
+    `holder_gone` says that the holder is dead and the claim will be free when its heartbeat has grown old.
+    """
+
+    holder_gone: bool = False
 
 
 class ClusterError(FlockError):
@@ -66,7 +71,12 @@ class SubmitError(ClusterError):
 
 
 class ServerError(FlockError):
-    """A model server didn't start, died, or is not the one that was started."""
+    """A model server didn't start, died, or is not the one that was started.
+
+    `hopeless` says that starting it again in the same way would fail in the same way.
+    """
+
+    hopeless: bool = False
 
 
 class NotReadyError(FlockError):

@@ -8,22 +8,46 @@ import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 JUDGE_KINDS = ("vllm", "openai", "rehearsal")
 _TIME = re.compile(r"(\d+-)?\d+(:\d{1,2}){0,2}|UNLIMITED|INFINITE")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(
     r"^(?!.*_(PATH|FILE|DIR)$).*(^|_)"
-    r"(TOKENS?|SECRETS?|PASSWORDS?|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE|AUTH)_?KEYS?)(_|$)", re.IGNORECASE)
+    r"(TOKEN|SECRETS?|PASSWORDS?|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE|AUTH)_?KEYS?)(_|$)", re.IGNORECASE)
 _SBATCH_OPTION = re.compile(r"[a-z][a-z0-9-]*")
 
+_OWN_OPTIONS = frozenset({"job-name", "output", "error", "array", "wrap", "parsable", "test-only", "wait"})
+
 Scalar = str | int | float | bool | None
+
+
+def _whole(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _fit(value: object, field: FieldInfo | None) -> object:
+    wanted = field.annotation if field is not None else None
+    if value is None and isinstance(wanted, type) and issubclass(wanted, BaseModel):
+        return {}
+    if wanted == dict[str, str]:
+        return {key: _whole(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return _whole(value) if wanted in (str, str | None) else value
 
 
 class Strict(BaseModel):
     """A frozen model that refuses keys it doesn't know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_written(cls, data: object) -> object:
+        """Whole numbers where text is wanted are text; an empty section is one with nothing in it."""
+        if not isinstance(data, dict):
+            return data
+        return {name: _fit(value, cls.model_fields.get(str(name))) for name, value in data.items()}
 
 
 def _one_line(value: str) -> str:
@@ -77,8 +101,10 @@ class Slurm(Strict):
         for name, item in value.items():
             if not _SBATCH_OPTION.fullmatch(name):
                 raise ValueError(f"'{name}' is not a long sbatch option (write it without dashes in front)")
-            if name in {"job-name", "output", "error", "array", "wrap", "parsable", "test-only", "wait"}:
+            if name in _OWN_OPTIONS:
                 raise ValueError(f"'{name}' is set by flock-hpc and can't be given")
+            if name.replace("-", "_") in cls.model_fields or name == "gpus":
+                raise ValueError(f"'{name}' has a setting of its own: slurm.{name.replace('-', '_')}")
             _one_line(str(item))
         return value
 
@@ -113,6 +139,15 @@ class Server(Strict):
     load_timeout: Annotated[float, Field(gt=0)] = 3600.0
     stop_timeout: Annotated[float, Field(ge=0)] = 20.0
     restarts: Annotated[int, Field(ge=0)] = 2
+
+    @field_validator("args")
+    @classmethod
+    def _args(cls, value: list[str]) -> list[str]:
+        for word in value:
+            name = word.partition("=")[0]
+            if name in {"--api-key", "--uds", "--host", "--port"}:
+                raise ValueError(f"'{name}' is set by the job itself and can't be given")
+        return value
 
 
 class Price(Strict):
@@ -159,6 +194,16 @@ class Judge(Strict):
         if value is not None and not _VARIABLE.fullmatch(value):
             raise ValueError("expected the NAME of an environment variable, never the key itself")
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _never_a_real_name(cls, data: object) -> object:
+        """A rehearsal's rows must never lie where a real judge's lie, nor carry its name."""
+        if isinstance(data, dict) and data.get("kind") == "rehearsal":
+            name = data.get("name", cls.model_fields["name"].default)
+            if isinstance(name, str) and "rehearsal" not in name:
+                return {**data, "name": f"{name}-rehearsal"}
+        return data
 
     @model_validator(mode="after")
     def _kind_needs(self) -> Judge:

@@ -72,6 +72,10 @@ def _environment(environ: Mapping[str, str]) -> tuple[Mapping_, dict[KeyPath, st
             continue
         keys = _keys(variable[len(PREFIX):].split("__"))
         if len(keys) == 1 and keys[0] not in Settings.model_fields:
+            near = difflib.get_close_matches(str(keys[0]), list(Settings.model_fields), n=1, cutoff=0.8)
+            if near:
+                raise ConfigError(f"no setting '{keys[0]}'", where=f"environment variable {variable}",
+                                  todo=f"did you mean {PREFIX}{near[0].upper()}?")
             continue
         nested: Value = parse_scalar(text)
         for key in reversed(keys):
@@ -107,7 +111,8 @@ def _problem(error: ErrorDetails, where: str, path: KeyPath) -> ConfigError:
     given = error.get("input")
     may_show = path[-1:] != ("api_key_env",) and isinstance(given, (str, int, float, bool, type(None)))
     shown = f", found {given!r}" if may_show else ""
-    return ConfigError(f"{dotted}: {message[0].lower()}{message[1:]}{shown}", where=where)
+    quotes = "put it in quotes" if isinstance(given, float) and "string" in message else None
+    return ConfigError(f"{dotted}: {message[0].lower()}{message[1:]}{shown}", where=where, todo=quotes)
 
 
 def _clean_path(loc: tuple[int | str, ...], data: Value) -> KeyPath:
@@ -137,6 +142,12 @@ def _locate(path: KeyPath, files: list[YamlFile], origin: Mapping[KeyPath, str])
     return files[0].path if files else "settings"
 
 
+def _line(where: str) -> tuple[str, int]:
+    """A place as something to sort by: file, then line."""
+    file, _, line = where.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (where, 0)
+
+
 def _one_of(details: list[ErrorDetails]) -> ErrorDetails:
     """One error for a value that fits no member of a union: what each of them would have been."""
     messages = dict.fromkeys(detail["msg"].removeprefix("Value error, ") for detail in details)
@@ -156,6 +167,7 @@ def build(data: Mapping_, files: list[YamlFile], origin: Mapping[KeyPath, str]) 
             for path, details in by_path.items()
             if not any(len(other) > len(path) and other[: len(path)] == path for other in by_path)
         ]
+        found.sort(key=lambda problem: _line(problem.where or ""))
         raise (found[0] if len(found) == 1 else ManyErrors(found)) from error
 
 
@@ -182,7 +194,12 @@ def load_settings(
     origin = typed | {keys: name for keys, name in origin.items() if keys not in typed}
     top = merge(merge(own.value, values), flags)
     name = str(top.get("cluster") or Settings().cluster)
-    profile = read_profile(name, root)
+    try:
+        profile = read_profile(name, root)
+    except ConfigError as error:
+        if "cluster" in own.value and error.where == "cluster":
+            raise ConfigError(error.what, where=own.where(("cluster",)), todo=error.todo) from error
+        raise
     low = {key: value for key, value in profile.value.items() if key != "description"}
     if "cluster" in low:
         raise ConfigError("a profile can't name another profile", where=profile.where(("cluster",)))

@@ -32,6 +32,9 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first) + ([""] if _first[0] == "~" else []))
 
 
+_Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"^<<$"), ["<"])
+
+
 @dataclass(frozen=True)
 class YamlFile:
     """A parsed YAML mapping and the line on which each key stands."""
@@ -103,6 +106,8 @@ def parse_yaml(text: str, name: str) -> YamlFile:
         raise ConfigError(f"not valid YAML: {error}", where=name) from error
     finally:
         loader.dispose()
+    if value is None:
+        return YamlFile(name, {})
     if not isinstance(value, dict):
         raise ConfigError(f"expected a mapping (key: value), found {type(value).__name__}", where=f"{name}:1")
     return YamlFile(name, value, lines)

@@ -155,6 +155,8 @@ class Recorded:
     def add(self, record: Record) -> None:
         """Take one record in; a second verdict for a key is dropped."""
         outcome, key = record.get("outcome"), record.get("key")
+        if record.get("order") not in (1, 2):
+            return  # not a game's record, whoever wrote it
         if record.get("source") == "import":
             self.imported.setdefault((str(record.get("uid")), int(record.get("order", 0))), []).append(record)
         elif not isinstance(key, str):

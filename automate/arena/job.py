@@ -24,7 +24,7 @@ from automate.arena.referee import Ask, Referee, Serving
 from automate.arena.runlog import RunLog
 from automate.arena.serve import Budget, Remote, launch_of, pace_of
 from automate.cluster.queue import job_alive
-from automate.errors import ClaimedError, FlockError
+from automate.errors import ClaimedError, ConfigError, FlockError, ServerError
 from automate.journal import Record
 from automate.processes import PR_SET_CHILD_SUBREAPER, prctl
 from automate.serving.limiter import Limiter
@@ -46,6 +46,7 @@ class BatchJob:
     ledgers: dict[str, ModelLedger] = field(default_factory=dict)
     held: list[claims.Claim] = field(default_factory=list)
     engine: Engine | None = None
+    server: JudgeServer | None = None
     stopped_by: str | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     lost_claim: bool = False
@@ -63,13 +64,14 @@ class BatchJob:
             games = self._due(match)
             self.say(f"batch {self.config.batch}: {len(games)} games due of {len(self.ledgers)} models")
             log.update(phase="playing", due=len(games), models=list(self.ledgers), skipped=self.skipped)
-            status = await self._judge(match, games, log) if games and not self.stopped_by else OK
+            status = await self._judge_or_stop(match, games, log) if games and not self.stopped_by else OK
             status = STOPPED if self.stopped_by else status
             log.update(phase="ended", status=status, ended=time.time())
             return status
         except BaseException as error:
             with contextlib.suppress(FlockError):
-                log.update(phase="ended", status=FAILED, error=str(error), ended=time.time())
+                hopeless = isinstance(error, ConfigError) or (isinstance(error, ServerError) and error.hopeless)
+                log.update(phase="ended", status=FAILED, error=str(error), hopeless=hopeless, ended=time.time())
             raise
         finally:
             self._close()
@@ -84,6 +86,8 @@ class BatchJob:
         self.say(f"{why}: no more games are started; those in flight may finish")
         self.stopped_by = self.stopped_by or why
         self.stopping.set()
+        if self.server is not None:
+            self.server.stop_restarting()
         if self.engine is not None:
             self.engine.stop()
 
@@ -113,8 +117,7 @@ class BatchJob:
             try:
                 return claims.take(folder, stale=stale, job_alive=job_alive)
             except ClaimedError as error:
-                dead = "is gone" in error.what
-                if not dead or time.monotonic() > deadline or self.stopped_by:
+                if not error.holder_gone or time.monotonic() > deadline or self.stopped_by:
                     self.say(f"{model}: left out: {error.what}")
                     self.skipped.append(model)
                     return None
@@ -127,6 +130,16 @@ class BatchJob:
         return question_major([ledger.due(chosen) for ledger in self.ledgers.values()], uids)
 
     # --- the play -------------------------------------------------------------------------------
+    async def _judge_or_stop(self, match: Match, games: list[Game], log: RunLog) -> int:
+        """Judge; a server that ends after the job was told to stop is no failure."""
+        try:
+            return await self._judge(match, games, log)
+        except ServerError as error:
+            if not self.stopped_by:
+                raise
+            self.say(f"the judge's server ended with the job: {error.what}")
+            return STOPPED
+
     async def _judge(self, match: Match, games: list[Game], log: RunLog) -> int:
         judge = self.config.settings.judge
         if judge.engine == "upstream":
@@ -138,6 +151,7 @@ class BatchJob:
                 return await self._play(remote, games, log)
         launch = launch_of(self.config, self.script)
         async with JudgeServer(launch, self.say) as server:
+            self.server = server
             return await self._play(server, games, log)
 
     async def _play(self, serving: Serving, games: list[Game], log: RunLog) -> int:
@@ -204,7 +218,7 @@ class BatchJob:
         self.say(f"played {tally.played} of {total} games: {parts}")
         if tally.unanswered:
             self.say(f"{tally.unanswered} games got no answer and stay due; the last: {tally.last_unanswered}")
-        if budget.exhausted:
+        if budget.exhausted and tally.played < total:
             self.say(f"judge.max_cost is spent ({budget.spent:.2f} of {budget.cap}); the rest stays due")
         return OK if tally.played == total else INCOMPLETE
 

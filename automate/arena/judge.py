@@ -83,6 +83,10 @@ class Engine:
         self._deadline = float("inf")
         self._fatal: Exception | None = None
 
+    @property
+    def _over(self) -> bool:
+        return self._stopped.is_set() or self._fatal is not None
+
     def stop(self, grace: float = 20.0) -> None:
         """Start no more games; those in flight have `grace` seconds to finish, then they stay due."""
         if not self._stopped.is_set():
@@ -121,32 +125,42 @@ class Engine:
                 await asyncio.wait_for(self._changed.wait(), 1.0)
 
     async def _feed(self, tasks: Iterator[Task], running: set[asyncio.Task[None]]) -> None:
-        def done(task: asyncio.Task[None]) -> None:
-            running.discard(task)
-            if not running or self._fatal is not None:
-                self._changed.set()
+        """Start a player for each place that the limiter gives, as long as there are games."""
+        def done(player: asyncio.Task[None]) -> None:
+            running.discard(player)
+            self._changed.set()
 
-        for game, render in tasks:
+        while True:
             await self.limiter.acquire()
-            if self._stopped.is_set() or self._fatal is not None:
+            first = None if self._over else next(tasks, None)
+            if first is None:
                 self.limiter.release()
                 return
-            task = asyncio.create_task(self._one(game, render))
-            running.add(task)
-            task.add_done_callback(done)
+            player = asyncio.create_task(self._play_on(first, tasks))
+            running.add(player)
+            player.add_done_callback(done)
+            await asyncio.sleep(0)  # so that its request leaves before the next game is rendered
 
-    async def _one(self, game: Game, render: Callable[[], list[Message]]) -> None:
+    async def _play_on(self, task: Task | None, tasks: Iterator[Task]) -> None:
+        """Play one game after another in one place, until there are none or the place is to be given up."""
         try:
-            record = await self.referee.play(game, render())
-            self.tally.add(record)
-            self.sink(game, record)
-        except TransportFailed as error:
-            self.tally.unanswered += 1
-            self.tally.last_unanswered = error.what
+            while task is not None:
+                await self._one(*task)
+                task = None if self._over or self.limiter.crowded else next(tasks, None)
         except Exception as error:  # the first one ends the play, and is raised by it
             self._fatal = self._fatal or error
         finally:
             self.limiter.release()
+
+    async def _one(self, game: Game, render: Callable[[], list[Message]]) -> None:
+        try:
+            record = await self.referee.play(game, render())
+        except TransportFailed as error:
+            self.tally.unanswered += 1
+            self.tally.last_unanswered = error.what
+            return
+        self.tally.add(record)
+        self.sink(game, record)
 
     async def _follow_metrics(self) -> None:
         sized = False

@@ -5,9 +5,11 @@ leaves upstream's file, and the old file is kept under superseded/."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,8 +25,10 @@ from automate.journal import (
     mend,
     parse_object,
     read_journal,
+    read_json,
     record_files,
     replace_file,
+    write_json,
 )
 from automate.names import baseline_tag
 from automate.workspace import Workspace
@@ -112,6 +116,34 @@ def _take_baseline(record: Record, wanted: str | None, match: Match) -> bool:
     return True
 
 
+def stamp_file(workspace: Workspace, model: str, tag: str) -> Path:
+    """Where it is written down which records upstream's file was derived from."""
+    return workspace.journal(model, tag) / "rows.json"
+
+
+def stamp(rows: Path, games: Sequence[Game], recorded: Recorded, attempts: int) -> str:
+    """A hash of what upstream's file at `rows` holds when it is derived from these records."""
+    digest = hashlib.sha256(str(rows).encode())
+    for game in games:
+        record = recorded.state(game, attempts).record
+        if record is not None:
+            mark = record.get("key") or record.get("from")
+            digest.update(f"\0{game.uid}\0{game.order}\0{mark}\0{record.get('label')}".encode())
+    return digest.hexdigest()
+
+
+def rows_are_current(workspace: Workspace, model: str, games: Sequence[Game], recorded: Recorded) -> bool:
+    """Whether upstream's file is what the records say; also where the journal never had a part in it."""
+    tag = baseline_tag(workspace.settings.baseline)
+    rows = workspace.rows_file(model, tag, workspace.default_baseline)
+    if not record_files(workspace.journal(model, tag)):
+        return True
+    kept = read_json(stamp_file(workspace, model, tag)) or {}
+    size = rows.stat().st_size if rows.is_file() else None
+    wanted = stamp(rows, games, recorded, workspace.settings.limits.attempts)
+    return (kept.get("stamp"), kept.get("bytes")) == (wanted, size)
+
+
 class ModelLedger:
     """Writes one model's games. Make it under the model's claim, `open()` it, `add()` records, `close()` it."""
 
@@ -189,10 +221,16 @@ class ModelLedger:
 
     def close(self) -> None:
         """Flush and close; harmless when not open."""
-        for writer in (self._writer, self._rows):
+        writers, self._writer, self._rows = (self._writer, self._rows), None, None
+        for writer in writers:
             if writer is not None:
                 writer.close()
-        self._writer = self._rows = None
+        if writers[0] is not None:
+            if writers[0].path.stat().st_size == 0:
+                writers[0].path.unlink()
+            write_json(stamp_file(self.workspace, self.model, self.tag), {
+                "stamp": stamp(self.rows_path, self.games, self.recorded, self.attempts),
+                "bytes": self.rows_path.stat().st_size})
 
     def _row(self, uid: str) -> bytes | None:
         games = self._by_uid[uid]

@@ -113,8 +113,8 @@ def _script(found: Found, path: Path) -> None:
     found.take("max_model_len", int(length[1]) if length else None, f"{path.name}: --max-model-len")
     template = re.search(r"--chat-template (/[^\s\\]+)", text)
     found.take("server_args", ["--chat-template", template[1]] if template else None, f"{path.name}: --chat-template")
-    prefix = re.search(r"model\.startswith\(['\"]([\w.-]+)['\"]\)", text)
-    found.take("models_pattern", f"{prefix[1]}*" if prefix else None, f"{path.name}: --all")
+    prefix = re.search(r"for (\w+) in .* if \1\.startswith\(['\"]([\w.-]+)['\"]\)", text)
+    found.take("models_pattern", f"{prefix[2]}*" if prefix else None, f"{path.name}: --all")
 
 
 def adopt(root: Path) -> Found:

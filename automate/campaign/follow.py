@@ -17,7 +17,7 @@ from automate.arena.progress import Progress
 from automate.campaign.judging import Request, resubmit
 from automate.campaign.state import BatchView, CampaignState, look
 from automate.cluster.base import Cluster
-from automate.errors import FlockError
+from automate.errors import ClaimedError, FlockError
 from automate.workspace import Workspace
 
 LINE_EVERY = 30.0
@@ -35,6 +35,7 @@ class Follower:
     say: Callable[[str], None] = print
     told: dict[tuple[str, int], str] = field(default_factory=dict)
     given_up: set[tuple[str, int]] = field(default_factory=set)
+    waiting: set[tuple[str, int]] = field(default_factory=set)
 
     def step(self) -> tuple[CampaignState, bool]:
         """One look; True when nothing is left to wait for."""
@@ -62,7 +63,7 @@ class Follower:
             self.say(f"batch {view.batch.number}: {view.state}{', job ' + view.job if view.job else ''}{reason}")
 
     def _again(self, view: BatchView) -> bool:
-        """Hand a dead batch over again, as often as the settings allow; True when it was."""
+        """Hand a dead batch over again, as often as the settings allow; True when it was, or may be yet."""
         key = (view.stored.plan.id, view.batch.number)
         if key in self.given_up:
             return False
@@ -73,12 +74,21 @@ class Follower:
             self.say(f"batch {view.batch.number}: {due} games are still due after {view.submissions} starts; given up. "
                      "See 'flock-hpc logs " + str(view.batch.number) + "', then run 'flock-hpc judge --submit' again")
             return False
+        if view.run is not None and view.run.get("hopeless"):
+            self.given_up.add(key)
+            self.say(f"batch {view.batch.number}: {view.run.get('error')}\nIt would fail again like this; given up.")
+            return False
         if view.state == "cancelled" and not self._by_us(view):
             self.given_up.add(key)
             self.say(f"batch {view.batch.number}: cancelled with {due} games due; left alone")
             return False
         try:
             done = resubmit(self.workspace, self.cluster, view, self.request)
+        except ClaimedError as error:  # another command is at work on it: look again
+            if key not in self.waiting:
+                self.waiting.add(key)
+                self.say(f"batch {view.batch.number}: not handed over again yet: {error}")
+            return True
         except FlockError as error:
             self.given_up.add(key)
             self.say(f"batch {view.batch.number}: can't be handed over again: {error}")

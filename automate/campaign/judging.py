@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from automate import claims
-from automate.arena.batches import needs_gpu
+from automate.arena.context import load_answers
 from automate.arena.games import Match
+from automate.arena.ledger import ModelLedger, rows_are_current
 from automate.arena.progress import Progress
 from automate.campaign.plans import (
     StoredPlan,
@@ -28,7 +29,8 @@ from automate.cluster.base import Cluster
 from automate.cluster.queue import job_alive
 from automate.cluster.slurm import max_array_size
 from automate.cluster.submit import Submission, SubmissionBook, hand_over, new_submission, settle_open
-from automate.errors import FlockError, StorageError, SubmitError
+from automate.errors import ClaimedError, FlockError, StorageError, SubmitError
+from automate.journal import fresh_name
 from automate.settings import Judge
 from automate.workspace import Workspace
 
@@ -91,9 +93,40 @@ def prepare(workspace: Workspace, cluster: Cluster, match: Match, request: Reque
     complete = [model for model, due in progress.due.items() if due == 0]
     todo = {model: due for model, due in progress.due.items() if due > 0 and model not in busy}
     prepared = Prepared(None, progress, complete, busy)
+    if request.limit_questions is None:
+        prepared.notes += derive_rows(workspace, match, progress, [m for m in complete if m not in busy])
     if todo:
         prepared.stored = _plan(workspace, cluster, match, request, todo, state, prepared.notes)
     return prepared
+
+
+def derive_rows(workspace: Workspace, match: Match, progress: Progress, models: Sequence[str]) -> list[str]:
+    """Derive upstream's file anew for models whose records changed their meaning while nothing was played.
+
+    So it is when a setting is changed back: the journal has the games, the file still has the others.
+    """
+    notes = []
+    for model in models:
+        entry = progress.models[model]
+        if rows_are_current(workspace, model, entry.games, entry.recorded):
+            continue
+        answers = load_answers(workspace, model)
+        if answers is None:
+            continue
+        try:
+            claim = claims.take(workspace.claim(model), stale=workspace.settings.limits.claim_stale,
+                                job_alive=job_alive)
+        except ClaimedError as error:
+            notes.append(f"{model}: its judgment file can't be brought up to date now: {error.what}")
+            continue
+        ledger = ModelLedger(workspace, model, match, answers, workspace.settings.limits.attempts)
+        try:
+            ledger.open(fresh_name("rows"))
+            notes += [*ledger.notes, f"{model}: its judgment file was derived anew from the journal"]
+        finally:
+            ledger.close()
+            claim.release()
+    return notes
 
 
 def _plan(workspace: Workspace, cluster: Cluster, match: Match, request: Request, todo: dict[str, int],
@@ -175,7 +208,7 @@ def resubmit(workspace: Workspace, cluster: Cluster, view: BatchView, request: R
     try:
         fresh = next((v for v in look(workspace).of_plan(view.stored.plan.id) if v.batch == view.batch), view)
         if fresh.may_act:
-            raise SubmitError(f"batch {view.batch.number} is in the queue again already", where=fresh.job)
+            raise ClaimedError(f"batch {view.batch.number} is in the queue again already", where=fresh.job)
         todo = submissions_of(workspace, view.stored, cluster, request, [view.batch.number])
         return hand_over(SubmissionBook(workspace.submissions), cluster, todo[0])
     finally:
@@ -198,70 +231,3 @@ def cancel(workspace: Workspace, state: CampaignState) -> tuple[list[str], list[
         except FlockError as error:
             problems.append(str(error))
     return [job for ids in jobs.values() for job in ids], problems
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a plan may take: games, prompt tokens, GPU-hours reserved at most and expected, money."""
-
-    games: int
-    prompt_tokens: int
-    gpu_hours_at_most: float
-    gpu_hours_expected: float
-    money: float | None
-
-
-SECONDS_PER_PROMPT_TOKEN, SECONDS_PER_OUTPUT_TOKEN = 1.18e-4, 3.82e-4
-"""A 70B FP8 judge on one H200, fitted to published TensorRT-LLM throughput; other judges and cards differ."""
-OUTPUT_TOKENS, LOAD_SECONDS = 700, 300
-
-
-def seconds_of(time_limit: str) -> float:
-    """Slurm's time formats in seconds: minutes, MM:SS, HH:MM:SS, D-HH[:MM[:SS]]."""
-    days, _, rest = time_limit.rpartition("-")
-    parts = [int(part) for part in rest.split(":")] if rest.replace(":", "").isdigit() else []
-    if not parts:
-        return float("inf")
-    if days:
-        hours, minutes, seconds = (*parts, 0, 0)[:3]
-    elif len(parts) == 3:
-        hours, minutes, seconds = parts
-    else:
-        hours, minutes, seconds = 0, parts[0], parts[1] if len(parts) == 2 else 0
-    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
-
-
-def estimate(workspace: Workspace, prepared: Prepared) -> Cost:
-    """The cost of a prepared plan. Prompt tokens are counted as bytes / 4; see the constants for the rest."""
-    stored = prepared.stored
-    settings = workspace.settings
-    games = sum(batch.games for batch in stored.plan.batches) if stored else 0
-    tokens = sum(_prompt_bytes(prepared.progress, model) for batch in (stored.plan.batches if stored else ())
-                 for model in batch.models) // 4
-    gpus = settings.slurm.gpus if needs_gpu(settings) else 0
-    batches = len(stored.plan.batches) if stored else 0
-    seconds = tokens * SECONDS_PER_PROMPT_TOKEN + games * OUTPUT_TOKENS * SECONDS_PER_OUTPUT_TOKEN
-    price = settings.judge.price
-    money = (tokens * price.input_per_million + games * OUTPUT_TOKENS * price.output_per_million) / 1e6
-    return Cost(games, tokens, gpus * batches * seconds_of(settings.slurm.time) / 3600,
-                gpus * (seconds + batches * LOAD_SECONDS) / 3600, money if settings.judge.kind == "openai" else None)
-
-
-def _prompt_bytes(progress: Progress, model: str) -> int:
-    """Bytes of the prompts of a model's due games."""
-    from automate.arena.context import load_answers
-
-    entry = progress.models[model]
-    answers = load_answers(progress.workspace, model)
-    if answers is None:
-        return 0
-    match, total = progress.match, 0
-    questions = {question.uid: question for question in match.questions}
-    for game in entry.games:
-        if not entry.recorded.state(game, progress.attempts).done:
-            question = questions[game.uid]
-            theirs = match.baseline_answers[game.baseline].texts[game.uid]
-            fixed = len(match.prompts.template) + len(match.prompts.system.get(game.category, ""))
-            texts = (question.prompt, theirs, answers.texts[game.uid])
-            total += fixed + sum(len(text.encode()) for text in texts)
-    return total

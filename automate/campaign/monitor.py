@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -223,11 +223,23 @@ def _models(workspace: Workspace, state: CampaignState, problems: list[str]) -> 
     return list(dict.fromkeys([*names, *extra]))
 
 
+def _of_this(workspace: Workspace, state: CampaignState) -> CampaignState:
+    """Without ended batches of other baselines, judges or benches; whatever may still act is always shown."""
+    settings, tag = workspace.settings, baseline_tag(workspace.settings.baseline)
+
+    def mine(view: BatchView) -> bool:
+        theirs = view.stored.settings
+        return (view.stored.plan.baseline, theirs.get("bench"), theirs.get("judge", {}).get("name")) == (
+            tag, settings.bench, settings.judge.name)
+
+    return replace(state, batches=tuple(view for view in state.batches if view.may_act or mine(view)))
+
+
 def snapshot(workspace: Workspace) -> Snapshot:
     """Look at everything once."""
     problems: list[str] = []
     notices: list[str] = []
-    state = look(workspace)
+    state = _of_this(workspace, look(workspace))
     names = _models(workspace, state, problems)
     batch_of = {model: view.batch.number for view in state.batches if view.status for model in view.batch.models}
     due: dict[str, int] = {}

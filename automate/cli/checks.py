@@ -79,6 +79,9 @@ def validate_only(ctx: click.Context, workspace_dir: Path | None, all_models: bo
                        all_models=all_models)
     if missing:
         selection = without_complete(workspace, selection)
+        if not selection.models:
+            click.echo("Nothing to do: no model has games missing.")
+            ctx.exit(0)
     report = preflight(workspace, pick_cluster(workspace, executor), selection, limit_questions)
     if as_json:
         import json

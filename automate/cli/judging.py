@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from automate.arena.games import Match
+    from automate.campaign.costs import Cost
     from automate.campaign.judging import Prepared, Request, Submitted
     from automate.cluster.base import Cluster
     from automate.workspace import Workspace
@@ -55,6 +56,9 @@ def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, mode
                        all_models=all_models)
     if missing:
         selection = without_complete(workspace, selection)
+        if not selection.models:
+            console.print("[green]Nothing to do:[/] no model has games missing.")
+            ctx.exit(0)
     report = preflight(workspace, cluster, selection, limit_questions)
     if not report.ok:
         print_report(console, report)
@@ -75,7 +79,8 @@ def run(console: Console, workspace: Workspace, cluster: Cluster, request: Reque
         wait: bool) -> int:
     """Prepare, and submit and follow where asked; the exit status."""
     from automate.arena.context import load_match
-    from automate.campaign.judging import estimate, prepare, submissions_of, submit_claim
+    from automate.campaign.costs import estimate
+    from automate.campaign.judging import prepare, submissions_of, submit_claim
     from automate.campaign.judging import submit as hand_in
 
     match = load_match(workspace)
@@ -85,7 +90,7 @@ def run(console: Console, workspace: Workspace, cluster: Cluster, request: Reque
             prepared = prepare(workspace, cluster, match, request)
         _print_plan(console, workspace, match, prepared)
         if prepared.stored is not None and not submit:
-            _print_cost(console, workspace, prepared, estimate(workspace, prepared), request)
+            _print_cost(console, workspace, prepared, estimate(workspace, prepared.stored, prepared.progress), request)
             _print_how(console, workspace, prepared, request)
             return 0
         done = None
@@ -141,11 +146,9 @@ def _some(names: list[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _print_cost(console: Console, workspace: Workspace, prepared: Prepared, cost: object, request: Request) -> None:
-    from automate.campaign.judging import Cost, parallel_of
+def _print_cost(console: Console, workspace: Workspace, prepared: Prepared, cost: Cost, request: Request) -> None:
+    from automate.campaign.judging import parallel_of
 
-    if not isinstance(cost, Cost):
-        return
     parallel = parallel_of(workspace, request)
     console.print(f"{cost.games:,} games, about {cost.prompt_tokens / 1e6:.1f} M prompt tokens (bytes / 4)"
                   + (f"; at most {parallel} batches at once" if parallel else ""))

@@ -33,7 +33,7 @@ def directives(script: Path) -> dict[str, str]:
         if line.startswith("#SBATCH"):
             for word in shlex.split(line.removeprefix("#SBATCH"), comments=True):
                 name, _, value = word.removeprefix("--").partition("=")
-                found[name] = value
+                found[name] = value.replace("\\\\", "\\")
         elif line and not line.startswith("#"):
             break
     return found

@@ -141,14 +141,23 @@ def sacct(jobs: Sequence[str] = (), names: Sequence[str] = (), since: str | None
     return parse_sacct(said.out)
 
 
+def _by_job(statuses: Iterable[JobStatus]) -> dict[str, JobStatus]:
+    """Statuses by job id; an array's own id stands for its tasks, one that still acts before one that ended."""
+    found = {status.job: status for status in statuses}
+    for status in list(found.values()):
+        parent = status.job.partition("_")[0]
+        if parent not in found or (status.state.active and not found[parent].state.active):
+            found[parent] = status
+    return found
+
+
 def resolve(wanted: Iterable[str], first: Iterable[JobStatus], then: Iterable[JobStatus],
             why: str, gone: bool = False) -> dict[str, JobStatus]:
     """The status of each wanted job from squeue's list, else sacct's, else UNKNOWN because of `why`.
 
     `gone` says that the controller was asked and doesn't hold such jobs: they neither wait nor run.
     """
-    by_first = {status.job: status for status in first}
-    by_then = {status.job: status for status in then}
+    by_first, by_then = _by_job(first), _by_job(then)
     out = {}
     for job in wanted:
         status = by_first.get(job) or by_then.get(job)

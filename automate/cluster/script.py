@@ -40,7 +40,8 @@ def directive(name: str, value: object) -> str:
     text = str(value)
     if any(ord(char) < 32 for char in text):
         raise ConfigError(f"the value of --{name} holds a control character", where=f"slurm.{name}")
-    return f"#SBATCH --{name}={_quote(text)}"
+    quoted = _quote(text).replace("\\", "\\\\")  # sbatch takes a backslash as an escape in any quotes
+    return f"#SBATCH --{name}={quoted}"
 
 
 def log_pattern(folder: Path, tail: str) -> str:

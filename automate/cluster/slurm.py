@@ -83,7 +83,8 @@ class SlurmCluster:
             found += [status.job for status in sacct(names=[name], since=stamp)]
         except ClusterError:
             pass  # no accounting here: squeue's word has to do
-        return sorted({job.partition("_")[0] for job in found}, key=int)
+        parents = {job.partition("_")[0].partition("+")[0] for job in found}
+        return sorted((job for job in parents if job.isdigit()), key=int)
 
     def look(self, jobs: Sequence[str], names: Sequence[str] = ()) -> dict[str, JobStatus]:
         """One squeue call, and one sacct call for those that squeue lost."""

@@ -35,6 +35,7 @@ _PATTERNS: tuple[tuple[str, Cause], ...] = (
     (r"max_model_len .* (is )?greater than the derived max_model_len", CONTEXT),
     (r"cuda out of memory|outofmemoryerror|no available memory for the cache blocks|oom-kill|cannot allocate memory"
      r"|less than desired GPU memory utilization", OUT_OF_MEMORY),
+    (r"exec: .*not found|bin/\S+: (no such file|cannot execute|not found)|activate: no such file", CUDA),
     (r"repository not found|is not a valid model identifier|not a valid repo id|hfvalidationerror|localentrynotfound"
      r"|does not appear to have a file named|can't load (the )?(configuration|tokenizer)|invalid repository", PATH),
     (r"modulenotfounderror|command not found|no module named|can't start |failed to infer device|no cuda gpus"
@@ -62,6 +63,8 @@ def classify(log: str, exit_status: int | None = None) -> Cause:
     for pattern, cause in _COMPILED:
         if pattern.search(log):
             return cause
+    if exit_status in (126, 127):
+        return CUDA
     if exit_status is not None and (exit_status < 0 or exit_status in (137, 143)):
         return KILLED
     return UNKNOWN

@@ -1,7 +1,7 @@
 """Stands between a job and its model server, so that the server never outlives the job.
 
 It starts the server as its child, adopts every orphan below it, and ends them all when the pipe from the job
-closes, when it is told to, or when the server itself ends. It uses the standard library only."""
+closes or the server itself ends; a signal to the whole job is the job's to answer. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import time
 
 from automate.processes import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, descendants, prctl
 
-_FORWARDED = (signal.SIGTERM, signal.SIGINT)
+_LEFT_ALONE = (signal.SIGTERM, signal.SIGINT)
 
 
 def _signal_all(number: int) -> list[int]:
@@ -70,7 +70,7 @@ def _start(command: list[str]) -> int:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1:
             os._exit(1)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEFT_ALONE)
         os.execvp(command[0], command)  # noqa: S606 - the guard's very purpose
     except OSError as error:
         print(f"can't start {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
@@ -93,20 +93,19 @@ def main(argv: list[str]) -> int:
 def _guard(pipe: int, grace: float, command: list[str]) -> int:
     os.set_inheritable(pipe, False)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _LEFT_ALONE)
     wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write)
-    for number in (*_FORWARDED, signal.SIGCHLD):
+    for number in (*_LEFT_ALONE, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
     server = _start(command)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
-    asked = False
-    while not asked:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEFT_ALONE)
+    closed = False
+    while not closed:
         ready, _, _ = select.select([pipe, wake_read], [], [], 1.0)
         if wake_read in ready:
-            asked = any(number in _FORWARDED for number in os.read(wake_read, 64))
-        if pipe in ready and not os.read(pipe, 64):
-            asked = True
+            os.read(wake_read, 64)
+        closed = pipe in ready and not os.read(pipe, 64)
         status = _reap(server)
         if status is not None:
             end_all(server, min(grace, 2.0))

@@ -24,8 +24,14 @@ class Limiter:
         self.peak = 0
         self._fixed = fixed is not None
         self._preemptions: float | None = None
+        self._told = False
         self._free = asyncio.Event()
         self._free.set()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more places are taken than the limit now allows: who is done with one gives it back."""
+        return self.in_flight > self.limit
 
     async def acquire(self) -> None:
         """Wait for a place; take it."""
@@ -52,11 +58,15 @@ class Limiter:
         self._move(kv_tokens / max(game_tokens, 1.0))
 
     def told_to_wait(self) -> None:
-        """The server answered 429 or 503."""
+        """The server answered 429 or 503; a burst of them counts once until the next look at the server."""
+        if self._told:
+            return
+        self._told = True
         self._move(min(self.limit, max(self.in_flight, LOWEST)) * 0.7)
 
     def observe(self, metrics: ServerMetrics) -> None:
         """Follow the server's own counters."""
+        self._told = False
         before, self._preemptions = self._preemptions, metrics.preemptions
         preempted = before is not None and metrics.preemptions is not None and metrics.preemptions > before
         if preempted:

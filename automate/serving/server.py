@@ -86,6 +86,7 @@ class JudgeServer:
         self._ready = asyncio.Event()
         self._doubt = asyncio.Event()
         self._error: ServerError | None = None
+        self._stopping = False
         self._client: JudgeClient | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._pipe: int | None = None
@@ -128,6 +129,10 @@ class JudgeServer:
             self._ready.clear()
             self._doubt.set()
 
+    def stop_restarting(self) -> None:
+        """The job is ending: a server that dies from now on is not started again."""
+        self._stopping = True
+
     async def _supervise(self) -> None:
         failures = 0
         while True:
@@ -138,13 +143,17 @@ class JudgeServer:
                 self._ready.clear()
                 cause = await self._report(error)
                 failures += 1
-                if not cause.restart_helps or failures > self.launch.restarts:
-                    again = "" if cause.restart_helps else "; starting it again would not help"
-                    self._error = ServerError(f"the judge's server failed: {cause.name} ({error.what}){again}",
-                                              where=str(self.launch.log), todo=cause.todo)
-                    self._ready.set()
+                if self._stopping or not cause.restart_helps or failures > self.launch.restarts:
+                    self._give_up(cause, error)
                     return
                 self.say(f"judge server: restart {failures} of {self.launch.restarts}")
+
+    def _give_up(self, cause: causes.Cause, error: FlockError) -> None:
+        again = "" if cause.restart_helps else "; starting it again would not help"
+        self._error = ServerError(f"the judge's server failed: {cause.name} ({error.what}){again}",
+                                  where=str(self.launch.log), todo=cause.todo)
+        self._error.hopeless = not cause.restart_helps
+        self._ready.set()
 
     async def _report(self, error: FlockError) -> causes.Cause:
         process = self._process

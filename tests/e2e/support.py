@@ -23,7 +23,7 @@ import yaml
 
 PROJECT = Path(__file__).resolve().parents[2]
 BENCH = "arena-hard-v2.0"
-JUDGE = "neuralmagic-llama3.1-70b-instruct-fp8"
+JUDGE = "neuralmagic-llama3.1-70b-instruct-fp8-rehearsal"
 BASELINE = "llama3.1-8b-instruct"
 TULU = tuple(f"tulu3-8b-rank64-alpha1e5-001-step{step}" for step in (6000, 12000, 48000))
 EXAMPLE_BASELINE = "example-baseline"
@@ -250,6 +250,11 @@ def kill(process: psutil.Process) -> bool:
 
 
 def assert_nothing_runs(root: Path) -> None:
-    """Fail where a process of a workspace, or a socket of its servers, is still there after a while."""
+    """Fail where a process of a workspace is still there after a while."""
     eventually(lambda: not processes_of(root), f"no process left of {root}", timeout=60)
+
+
+def assert_no_sockets(root: Path) -> None:
+    """Fail where a socket of a workspace's servers is still there after a while."""
+    assert sockets_of(root), "no server of this workspace ever listened on a socket"
     eventually(lambda: not any(Path(name).exists() for name in sockets_of(root)), "no socket left", timeout=60)

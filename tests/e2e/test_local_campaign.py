@@ -19,6 +19,7 @@ from tests.e2e.support import (
     Key,
     Row,
     assert_complete,
+    assert_no_sockets,
     assert_nothing_runs,
     bench_file,
     eventually,
@@ -88,6 +89,7 @@ def test_three_real_checkpoints_are_judged_whole(campaign: Path) -> None:
     assert len(games_of(campaign, TULU)) == 4500
     assert repeated(verdicts_of(campaign, TULU)) == []
     assert_nothing_runs(campaign)
+    assert_no_sockets(campaign)
 
 
 def test_a_second_run_has_nothing_to_do(campaign: Path) -> None:
@@ -252,6 +254,7 @@ def test_a_faulty_judge_changes_no_verdict(example: Path, healthy: list[Key], fa
     assert games_of(example, EXAMPLES) == healthy
     assert repeated(verdicts_of(example, EXAMPLES)) == []
     assert_nothing_runs(example)
+    assert_no_sockets(example)
 
 
 @pytest.mark.parametrize("faults", MISLABELLED, ids="+".join)

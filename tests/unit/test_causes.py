@@ -52,7 +52,6 @@ def test_the_words_of_a_log(log: str, cause: Cause) -> None:
     assert cause.todo
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="bash's words where 'exec' or 'source' finds nothing")
 @pytest.mark.parametrize("log", [
     "batch_1.sh: line 40: exec: vllm: not found",
     "batch_1.sh: line 36: /opt/vllm/bin/activate: No such file or directory",

@@ -47,7 +47,8 @@ def defaults(model: BaseModel, before: str = "") -> Iterator[tuple[str, str]]:
 
 def codes_table() -> str:
     """The table of preflight's codes."""
-    return "\n".join(["| code | what it stands for |", "|---|---|", *(f"| `{c}` | {what} |" for c, what in CODES.items())])
+    lines = [f"| `{code}` | {text} |" for code, text in CODES.items()]
+    return "\n".join(["| code | what it stands for |", "|---|---|", *lines])
 
 
 def with_codes(page: str) -> str:

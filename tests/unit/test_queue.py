@@ -112,7 +112,7 @@ def test_squeue_goes_before_sacct_and_nobody_is_unknown() -> None:
     found = resolve(["1", "2", "3", "9_1", "9_2", "9"], queue, accounting, "nobody knows it")
     assert {job: (status.state.value, status.evidence) for job, status in found.items()} == {
         "1": ("RUNNING", "squeue"), "2": ("FAILED", "sacct"), "3": ("UNKNOWN", "nobody knows it"),
-        "9_1": ("PENDING", "squeue"), "9_2": ("UNKNOWN", "nobody knows it"), "9": ("UNKNOWN", "nobody knows it")}
+        "9_1": ("PENDING", "squeue"), "9_2": ("UNKNOWN", "nobody knows it"), "9": ("PENDING", "squeue")}
     unknown = found["3"].state
     assert not unknown.active and not unknown.ended
 

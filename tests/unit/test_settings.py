@@ -111,6 +111,13 @@ def test_numbers_serve_where_text_is_wanted(load: Load) -> None:
     assert load("environment:\n  OMP_NUM_THREADS: 8\n").environment == {"OMP_NUM_THREADS": "8"}
 
 
+@pytest.mark.parametrize("text", ["0.10", "1.10", "1e5", "3."])
+def test_a_float_where_text_is_wanted_must_be_quoted(load: Load, text: str) -> None:
+    (problem,) = problems(load, f"slurm:\n  account: {text}\n")
+    assert problem.startswith("flock-hpc.yaml:2: slurm.account: ")
+    assert load(f"slurm:\n  account: '{text}'\n").slurm.account == text
+
+
 def test_baselines_for_all_or_by_category(load: Load) -> None:
     assert load("baseline: base\n").baseline == "base"
     assert load("baseline:\n  hard_prompt: x\n  creative_writing: y\n").baseline == {
@@ -279,3 +286,19 @@ def test_own_profiles_win_and_are_checked(load: Load, tmp_path: Path) -> None:
 def test_no_file_is_an_error_of_the_file_system(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"none\.yaml"):
         load_settings(tmp_path / "none.yaml", environ={})
+
+
+def test_an_empty_section_has_its_defaults(load: Load) -> None:
+    assert load("judge:\nslurm:\n").judge.name == "neuralmagic-llama3.1-70b-instruct-fp8"
+
+
+@pytest.mark.parametrize(("text", "word"), [
+    ("slurm:\n  options: {time: '1:00:00'}\n", "slurm.time"), ("slurm:\n  options: {cpus-per-task: 4}\n", "cpus_per"),
+    ("judge:\n  server:\n    args: [--api-key, x]\n", "--api-key"), ("judge:\n  server:\n    args: [--port=1]\n", "--port"),
+])
+def test_what_has_a_place_of_its_own_is_refused_elsewhere(load: Load, text: str, word: str) -> None:
+    assert word in problems(load, text)[0]
+
+
+def test_a_mistyped_variable_names_the_nearest(load: Load) -> None:
+    assert "FLOCK_HPC_BATCHSIZE" in problems(load, "", {"BATCHSIZE": "3"})[0]

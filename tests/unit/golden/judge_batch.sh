@@ -48,7 +48,7 @@ fi
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 HF_DATASETS_OFFLINE=1
 export VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
 export NO_PROXY="localhost,127.0.0.1,::1${NO_PROXY:+,$NO_PROXY}"
-export no_proxy="$NO_PROXY"
+export no_proxy="localhost,127.0.0.1,::1${no_proxy:+,$no_proxy}"
 export PYTHONUNBUFFERED=1
 # Compile caches on the node, one folder a job: jobs that share one have been seen to break each other's.
 FLOCK_HPC_CACHE="${TMPDIR:-/tmp}/flock-hpc-$(id -u)-${SLURM_JOB_ID:-$$}"
