@@ -11,7 +11,7 @@ from pathlib import Path
 from automate.arena.benchmark import Answers, missing_uids
 from automate.arena.context import load_answers
 from automate.arena.games import Game, Match, ModelStatus, Recorded, count
-from automate.arena.ledger import load
+from automate.arena.records import load
 from automate.journal import Record, parse_object, record_files
 from automate.names import baseline_tag
 from automate.workspace import Workspace

@@ -16,6 +16,7 @@ from automate.arena.games import Game, GameState, Recorded, prompt_sha
 from automate.arena.prompts import Message
 from automate.arena.verdict import ACCEPTED
 from automate.journal import Record, read_jsonl
+from automate.serving.messages import Messages
 
 Render = Callable[[str, int], list[Message]]
 """(uid, order) -> the rendered messages of that game."""
@@ -117,7 +118,7 @@ def _fingerprint(record: Record) -> tuple[object, ...]:
     return record.get("uid"), record.get("order"), record.get("baseline"), record.get("label"), text
 
 
-def game_object(record: Record, messages: list[Message]) -> dict[str, Any]:
+def game_object(record: Record, messages: list[Message] | orjson.Fragment) -> dict[str, Any]:
     """Upstream's object of one game: score, judgment, prompt. A null game says its reason in `judgment`."""
     if record.get("source") == "import":
         raw = dict(record.get("game") or {})
@@ -138,7 +139,8 @@ def make_row(games: Sequence[Game], states: Sequence[GameState], judge: str, row
         if record is None:
             raise ValueError(f"game {game.slot} is not finished")
         unverified = record.get("source") == "import" and record.get("prompt_sha") is None
-        objects.append(game_object(record, [] if unverified else render(game.uid, game.order)))
+        messages = [] if unverified else render(game.uid, game.order)
+        objects.append(game_object(record, messages.encoded if isinstance(messages, Messages) else messages))
     row = {
         "uid": games[0].uid, "category": games[0].category, "judge": judge, "model": row_model,
         "baseline": row_baseline, "games": objects,

@@ -14,8 +14,9 @@ import yaml
 
 from automate.arena.context import baseline_map
 from automate.arena.job_config import JobConfig
-from automate.arena.ledger import ModelLedger, load
+from automate.arena.ledger import ModelLedger
 from automate.arena.prompts import read_judge_settings
+from automate.arena.records import load
 from automate.arena.serve import launch_of
 from automate.errors import ConfigError, FlockError
 from automate.journal import fresh_name

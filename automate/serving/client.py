@@ -13,6 +13,7 @@ import aiohttp
 import orjson
 
 from automate.errors import FlockError, ServerError
+from automate.serving.messages import Messages
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,9 @@ class JudgeClient:
     async def chat(self, messages: Sequence[Mapping[str, object]], *, max_tokens: int, temperature: float,
                    extra: Mapping[str, object] | None = None, timeout: float | None = None) -> Reply:
         """One chat completion. Raises TransportFailed, RequestRefused or ServerError."""
+        content = messages.encoded if isinstance(messages, Messages) else messages
         request: dict[str, object] = {
-            "model": self.model, "messages": messages, "temperature": temperature, "max_tokens": max_tokens,
+            "model": self.model, "messages": content, "temperature": temperature, "max_tokens": max_tokens,
         }
         if extra:
             request.update(extra)

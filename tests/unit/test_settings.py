@@ -294,7 +294,8 @@ def test_an_empty_section_has_its_defaults(load: Load) -> None:
 
 @pytest.mark.parametrize(("text", "word"), [
     ("slurm:\n  options: {time: '1:00:00'}\n", "slurm.time"), ("slurm:\n  options: {cpus-per-task: 4}\n", "cpus_per"),
-    ("judge:\n  server:\n    args: [--api-key, x]\n", "--api-key"), ("judge:\n  server:\n    args: [--port=1]\n", "--port"),
+    ("judge:\n  server:\n    args: [--api-key, x]\n", "--api-key"),
+    ("judge:\n  server:\n    args: [--port=1]\n", "--port"),
 ])
 def test_what_has_a_place_of_its_own_is_refused_elsewhere(load: Load, text: str, word: str) -> None:
     assert word in problems(load, text)[0]

@@ -1,0 +1,96 @@
+"""A model's records from disk: the journal first, then rows of other programs.
+
+Never writes; what is odd about a file is returned as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from automate.arena.benchmark import Answers
+from automate.arena.games import Match, Recorded, prompt_sha, texts_sha
+from automate.arena.rows import FoundRows, read_rows, unknown_to
+from automate.journal import Record, read_journal
+from automate.workspace import Workspace
+
+
+@dataclass
+class Loaded:
+    """A model's records, and what was odd about the files they came from."""
+
+    recorded: Recorded
+    problems: list[str] = field(default_factory=list)
+    fresh_imports: list[Record] = field(default_factory=list)
+    nulls: int = 0
+    bad_labels: int = 0
+
+
+def rows_files(workspace: Workspace, model: str, tag: str) -> list[Path]:
+    """Files that may hold rows of this baseline; each row says its own.
+
+    Its own file, upstream's (the default may have changed), and every compared_with_* folder, whose names the
+    incumbent chose in its own way.
+    """
+    default = workspace.default_baseline
+    own = workspace.rows_file(model, tag, default)
+    main = workspace.rows_file(model, default, default)
+    folder = workspace.judgments
+    apart = sorted(path for path in folder.glob("compared_with_*") if path.is_dir()) if folder.is_dir() else []
+    return list(dict.fromkeys([own, main, *(path / own.name for path in apart)]))
+
+
+def load(workspace: Workspace, answers: Answers, match: Match, tag: str) -> Loaded:
+    """All records of a model against this baseline: journal first, then rows of other programs."""
+    model = answers.model
+    journal = read_journal(workspace.journal(model, tag))
+    recorded = Recorded()
+    out = Loaded(recorded, [str(bad) for bad in journal.bad])
+    for _, record in journal.records:
+        recorded.add(record)
+    categories = {question.uid: question.category for question in match.questions}
+
+    def assumed(uid: str) -> str | None:
+        category = categories.get(uid)
+        return None if category is None else match.baseline_of(category)
+
+    def foreign(uid: str) -> str | None:
+        return None
+
+    for path in rows_files(workspace, model, tag):
+        mine = path == workspace.rows_file(model, tag, workspace.default_baseline)
+        found: FoundRows = read_rows(path, assumed if mine else foreign)
+        out.problems += found.problems
+        out.nulls += found.nulls
+        out.bad_labels += found.bad_labels
+        ours = [record for record in found.records if _take_baseline(record, assumed(record["uid"]), match)]
+        fresh = unknown_to(recorded, ours)
+        if workspace.settings.honour_rows == "any-prompt":
+            _mark_same_texts(fresh, answers, match)
+        out.fresh_imports += fresh
+        for record in fresh:
+            recorded.add(record)
+    return out
+
+
+def _mark_same_texts(records: list[Record], answers: Answers, match: Match) -> None:
+    """Give rows with another prompt around the very same question and answers the hash of those texts."""
+    questions = {question.uid: question for question in match.questions}
+    for record in records:
+        question = questions.get(record["uid"])
+        prompt = record["game"].get("prompt")
+        if question is None or question.uid not in answers.texts or not isinstance(prompt, list):
+            continue
+        wanted = prompt_sha(match.messages(answers, question, record["order"]))
+        texts = match.texts(answers, question)
+        said = str(prompt[-1].get("content")) if isinstance(prompt[-1], dict) else ""
+        if record["prompt_sha"] != wanted and all(text in said for text in texts):
+            record["texts_sha"] = texts_sha(texts)
+
+
+def _take_baseline(record: Record, wanted: str | None, match: Match) -> bool:
+    """Whether a row was judged against the wanted baseline, by its name or by what its answers call it."""
+    answers = match.baseline_answers.get(wanted or "")
+    if wanted is None or record["baseline"] not in {wanted, answers.row_model if answers else wanted}:
+        return False
+    record["baseline"] = wanted
+    return True
