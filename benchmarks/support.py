@@ -16,10 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
+from automate.arena.benchmark import Question
 from automate.arena.context import load_answers, load_match
 from automate.arena.games import Game
 from automate.arena.judge import Task, question_major
 from automate.arena.ledger import ModelLedger
+from automate.arena.prompts import Message
 from automate.serving.client import JudgeClient
 from automate.settings import Settings
 from automate.workspace import Workspace
@@ -57,16 +61,23 @@ def real_workspace(root: Path, copies: int = 1) -> tuple[Workspace, list[str]]:
 
 @dataclass(frozen=True)
 class Campaign:
-    """Ledgers by model, and the games to play in their order."""
+    """Ledgers by model, the games to play in their order, and the questions by uid."""
 
     ledgers: dict[str, ModelLedger]
     games: list[Game]
+    questions: dict[str, Question]
 
     def tasks(self) -> Iterator[Task]:
         """The games as the engine takes them: rendered when their turn comes."""
         for game in self.games:
             ledger = self.ledgers[game.model]
             yield game, lambda ledger=ledger, game=game: ledger.render(game.uid, game.order)  # type: ignore[misc]
+
+    def messages(self) -> Iterator[list[Message]]:
+        """The games' messages, rendered."""
+        for game in self.games:
+            ledger = self.ledgers[game.model]
+            yield ledger.match.messages(ledger.answers, self.questions[game.uid], game.order)
 
     def close(self) -> None:
         """Flush and close all record files."""
@@ -86,7 +97,7 @@ def real_campaign(root: Path, games: int) -> Campaign:
             sys.exit(f"no answers of {model}")
         ledgers[model] = ModelLedger(workspace, model, match, answers, workspace.settings.limits.attempts)
     order = question_major([ledger.games for ledger in ledgers.values()], [q.uid for q in match.questions])
-    return Campaign(ledgers, order[:games])
+    return Campaign(ledgers, order[:games], {question.uid: question for question in match.questions})
 
 
 class Served:
@@ -140,6 +151,13 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     for row in (head, ["-" * width for width in widths], *rows):
         print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
+
+
+def wait_for_quiet(patience: float) -> None:
+    """Wait for a moment in which the machine does next to nothing, for `patience` seconds at most."""
+    deadline = time.monotonic() + patience
+    while psutil.cpu_percent(0.25) > 8 and time.monotonic() < deadline:
+        pass
 
 
 def busy() -> str:

@@ -76,7 +76,8 @@ def api_models(workspace: Workspace, pattern: str) -> list[str]:
         raise DataError("no api_config.yaml", where=str(workspace.api_config),
                         todo="use the models file or --models instead of --from-api-config")
     settings = workspace.settings
-    apart = {settings.judge.name, *baseline_map(settings.baseline).values()}
+    judge = settings.judge.name
+    apart = {judge, judge.removesuffix("-rehearsal"), *baseline_map(settings.baseline).values()}
     return [name for name in entries if name not in apart and fnmatch.fnmatchcase(name, pattern)]
 
 

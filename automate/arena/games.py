@@ -67,6 +67,11 @@ class Match:
     baseline_answers: Mapping[str, Answers]
     judge: JudgeIdentity
 
+    @property
+    def baseline_names(self) -> frozenset[str]:
+        """The baselines' names, and what the rows of their answers call them."""
+        return frozenset(self.baselines.values()) | {answers.row_model for answers in self.baseline_answers.values()}
+
     def baseline_of(self, category: str) -> str:
         """The baseline of a category. Raises ConfigError where the setting names none."""
         name = self.baselines.get(category, self.baselines.get("*"))

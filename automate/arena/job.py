@@ -18,13 +18,13 @@ from automate import claims
 from automate.arena.context import load_answers, load_match
 from automate.arena.games import Game, Match
 from automate.arena.job_config import JobConfig
-from automate.arena.judge import Engine, Tally, Task, question_major
+from automate.arena.judge import Admit, Engine, Tally, Task, question_major
 from automate.arena.ledger import ModelLedger
 from automate.arena.referee import Ask, Referee, Serving
 from automate.arena.runlog import RunLog
 from automate.arena.serve import Budget, Remote, launch_of, pace_of
 from automate.cluster.queue import job_alive
-from automate.errors import ClaimedError, ConfigError, FlockError, ServerError
+from automate.errors import ClaimedError, ConfigError, FlockError, ServerError, StorageError
 from automate.journal import Record
 from automate.processes import PR_SET_CHILD_SUBREAPER, prctl
 from automate.serving.limiter import Limiter
@@ -51,6 +51,7 @@ class BatchJob:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     lost_claim: bool = False
     skipped: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
 
     async def run(self) -> int:
         """Run the batch to its end; the exit status. Raises FlockError for what a user must mend."""
@@ -65,7 +66,7 @@ class BatchJob:
             self.say(f"batch {self.config.batch}: {len(games)} games due of {len(self.ledgers)} models")
             log.update(phase="playing", due=len(games), models=list(self.ledgers), skipped=self.skipped)
             status = await self._judge_or_stop(match, games, log) if games and not self.stopped_by else OK
-            status = STOPPED if self.stopped_by else status
+            status = STOPPED if self.stopped_by else FAILED if self.broken else status
             log.update(phase="ended", status=status, ended=time.time())
             return status
         except BaseException as error:
@@ -101,10 +102,16 @@ class BatchJob:
             claim = await self._claim(model)
             if claim is None:
                 continue
-            self.held.append(claim)
             ledger = ModelLedger(self.config.workspace, model, match, answers, self.config.settings.limits.attempts)
+            try:
+                ledger.open(writer)
+            except StorageError as error:
+                self.say(f"{model}: left out: {error}")
+                self.broken.append(model)
+                claim.release()
+                continue
+            self.held.append(claim)
             self.ledgers[model] = ledger
-            ledger.open(writer)
             for note in ledger.notes:
                 self.say(note)
 
@@ -148,20 +155,21 @@ class BatchJob:
             return await play_upstream(self.config, self.script, self.ledgers, self.say)
         if judge.kind == "openai":
             async with Remote(self.config.workspace) as remote:
-                return await self._play(remote, games, log)
+                return await self._play(remote, match, games, log)
         launch = launch_of(self.config, self.script)
         async with JudgeServer(launch, self.say) as server:
             self.server = server
-            return await self._play(server, games, log)
+            return await self._play(server, match, games, log)
 
-    async def _play(self, serving: Serving, games: list[Game], log: RunLog) -> int:
+    async def _play(self, serving: Serving, match: Match, games: list[Game], log: RunLog) -> int:
         judge = self.config.settings.judge
         limiter = Limiter(None if judge.concurrency == "auto" else judge.concurrency)
         ask = Ask(judge.max_tokens, judge.min_output_tokens, judge.temperature, judge.transport_retries,
                   structured=judge.kind != "openai", tokenize=judge.kind != "openai")
         budget = Budget.of(self.config.workspace)
         referee = Referee(serving, ask, limiter, pace_of(judge.requests_per_minute))
-        self.engine = Engine(referee, limiter, lambda game, record: self._keep(game, record, budget))
+        self.engine = Engine(referee, limiter, lambda game, record: self._keep(game, record, budget),
+                             self._admission(match, budget))
         if self.stopped_by:
             self.engine.stop()
         ticker = asyncio.create_task(self._tick(self.engine, len(games), log))
@@ -172,7 +180,7 @@ class BatchJob:
             ticker.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await ticker
-        return self._verdict(tally, len(games), budget)
+        return self._verdict(tally, len(games), budget, log)
 
     async def _wait_ready(self, serving: Serving) -> None:
         """Wait for a ready judge, but no longer than until the job is told to stop."""
@@ -187,8 +195,20 @@ class BatchJob:
 
     def _keep(self, game: Game, record: Record, budget: Budget) -> None:
         self.ledgers[game.model].add(game, record)
-        if budget.spend(record) and self.engine is not None:
-            self.engine.stop()
+        budget.spend(record)
+
+    def _admission(self, match: Match, budget: Budget) -> Admit | None:
+        """The gate that keeps a paid judge under its cap; none where there is no cap."""
+        if budget.cap is None:
+            return None
+        questions = {question.uid: question for question in match.questions}
+
+        async def admit(game: Game) -> bool:
+            texts = match.texts(self.ledgers[game.model].answers, questions[game.uid])
+            fixed = len(match.prompts.template) + len(match.prompts.system.get(game.category, ""))
+            return await budget.admit(game.key, fixed + sum(len(text.encode()) for text in texts))
+
+        return admit
 
     def _tasks(self, games: list[Game]) -> Iterator[Task]:
         for game in games:
@@ -213,13 +233,16 @@ class BatchJob:
                 rate = tally.played / max(now - began, 1e-9)
                 self.say(f"{tally.played} of {total} games, {rate:.1f} a second, {engine.limiter.in_flight} in flight")
 
-    def _verdict(self, tally: Tally, total: int, budget: Budget) -> int:
+    def _verdict(self, tally: Tally, total: int, budget: Budget, log: RunLog) -> int:
         parts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(tally.outcomes.items())) or "none"
         self.say(f"played {tally.played} of {total} games: {parts}")
         if tally.unanswered:
             self.say(f"{tally.unanswered} games got no answer and stay due; the last: {tally.last_unanswered}")
         if budget.exhausted and tally.played < total:
-            self.say(f"judge.max_cost is spent ({budget.spent:.2f} of {budget.cap}); the rest stays due")
+            left = total - tally.played
+            what = f"judge.max_cost is spent ({budget.spent:.2f} of {budget.cap}); {left} games stay due"
+            self.say(what)
+            log.update(error=f"{what}\n  -> raise judge.max_cost to go on", hopeless=True)
         return OK if tally.played == total else INCOMPLETE
 
     # --- after ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from automate.arena.games import Game
@@ -18,12 +18,17 @@ from automate.errors import FlockError
 from automate.journal import Record
 from automate.serving.client import TransportFailed
 from automate.serving.limiter import Limiter
+from automate.serving.messages import Encoded
 from automate.serving.metrics import parse_metrics
 
-Task = tuple[Game, Callable[[], list[Message]]]
+Render = Callable[[], list[Message] | Encoded]
+Task = tuple[Game, Render]
 """A game and how to render its messages when its turn comes."""
 
 Sink = Callable[[Game, Record], None]
+Admit = Callable[[Game], Awaitable[bool]]
+"""Waited for before a game is asked; False means that no more games may be asked."""
+
 METRICS_EVERY = 2.0
 COLLECT_EVERY = 50_000
 """How many more objects made than freed start a search for cyclic garbage."""
@@ -73,10 +78,11 @@ def _rare_collections() -> Iterator[None]:
 class Engine:
     """Plays tasks through a referee; `stop()` lets the games in flight finish and starts no more."""
 
-    def __init__(self, referee: Referee, limiter: Limiter, sink: Sink) -> None:
+    def __init__(self, referee: Referee, limiter: Limiter, sink: Sink, admit: Admit | None = None) -> None:
         self.referee = referee
         self.limiter = limiter
         self.sink = sink
+        self.admit = admit
         self.tally = Tally()
         self._stopped = asyncio.Event()
         self._changed = asyncio.Event()
@@ -152,7 +158,10 @@ class Engine:
         finally:
             self.limiter.release()
 
-    async def _one(self, game: Game, render: Callable[[], list[Message]]) -> None:
+    async def _one(self, game: Game, render: Render) -> None:
+        if self.admit is not None and not await self.admit(game):
+            self.stop(grace=float("inf"))  # what is in flight is paid for: it may finish
+            return
         try:
             record = await self.referee.play(game, render())
         except TransportFailed as error:

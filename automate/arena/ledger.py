@@ -6,12 +6,14 @@ leaves upstream's file, and the old file is kept under superseded/."""
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from orjson import Fragment
+
+from automate.arena.apart import copy_foreign_rows
 from automate.arena.benchmark import Answers
 from automate.arena.games import Game, Match, Recorded, Slot
 from automate.arena.prompts import Message
@@ -23,14 +25,13 @@ from automate.journal import (
     RecordWriter,
     iter_lines,
     mend,
-    parse_object,
     read_json,
     record_files,
     replace_file,
     write_json,
 )
 from automate.names import baseline_tag
-from automate.serving.messages import Messages
+from automate.serving.messages import Encoded
 from automate.workspace import Workspace
 
 KEPT = 1024
@@ -83,7 +84,7 @@ class ModelLedger:
             self._by_uid.setdefault(game.uid, []).append(game)
         self._questions = {question.uid: question for question in match.questions}
         self._written: set[str] = set()
-        self._asked: dict[Slot, Messages] = {}
+        self._asked: dict[Slot, Encoded] = {}
         self._writer: RecordWriter | None = None
         self._rows: RecordWriter | None = None
 
@@ -96,15 +97,19 @@ class ModelLedger:
         return [game for game in self.games if (uids is None or game.uid in uids)
                 and not self.recorded.state(game, self.attempts).done]
 
-    def render(self, uid: str, order: int) -> Messages:
+    def render(self, uid: str, order: int) -> Encoded:
         """The judge's messages of one game that is about to be played; kept for its row, within limits."""
-        messages = self._asked[uid, order] = Messages(self.match.messages(self.answers, self._questions[uid], order))
+        encoded = self._asked[uid, order] = Encoded.of(self._messages(uid, order))
         if len(self._asked) > KEPT:
             del self._asked[next(iter(self._asked))]
-        return messages
+        return encoded
 
-    def _rendered(self, uid: str, order: int) -> list[Message]:
-        return self._asked.pop((uid, order), None) or self.match.messages(self.answers, self._questions[uid], order)
+    def _messages(self, uid: str, order: int) -> list[Message]:
+        return self.match.messages(self.answers, self._questions[uid], order)
+
+    def _rendered(self, uid: str, order: int) -> list[Message] | Fragment:
+        encoded = self._asked.pop((uid, order), None)
+        return encoded.fragment if encoded else self._messages(uid, order)
 
     def open(self, writer_name: str) -> None:
         """Mend what a killed writer left, take in rows of other programs, and derive upstream's file anew."""
@@ -126,7 +131,9 @@ class ModelLedger:
         if loaded.fresh_imports:
             self.notes.append(f"{self.model}: {len(loaded.fresh_imports)} games taken over from judgment files")
         self._writer.sync()
-        self._set_foreign_rows_apart()
+        moved = copy_foreign_rows(self.workspace, self.model, self.rows_path, self.match.baseline_names)
+        self.notes += [f"{self.model}: {count} rows judged against '{name}' were set apart" for name, count in
+                       moved.items()]
         self._derive_rows()
         self._rows = RecordWriter(self.rows_path, exclusive=False)
 
@@ -189,29 +196,6 @@ class ModelLedger:
         except OSError as error:
             raise StorageError.of(error, target, "keep the old judgment file") from error
         self.notes.append(f"{self.model}: rows that don't count any more left {path.name}; the old file is {target}")
-
-    def _set_foreign_rows_apart(self) -> None:
-        """Rows of other baselines in this file move to those baselines' own files, line for line."""
-        apart: dict[str, dict[Slot, bytes]] = {}
-        mine = set(self.match.baselines.values()) | {a.row_model for a in self.match.baseline_answers.values()}
-        if not self.rows_path.is_file():
-            return
-        for _, line, _ in iter_lines(self.rows_path):
-            try:
-                row = parse_object(line)
-                baseline = row.get("baseline")
-            except ValueError:
-                continue
-            if isinstance(baseline, str) and baseline not in mine:
-                apart.setdefault(baseline, {})[(str(row.get("uid")), 0)] = line + b"\n"
-        for baseline, rows in apart.items():
-            self._merge_rows(self.workspace.rows_file(self.model, baseline, ""), rows)
-            self.notes.append(f"{self.model}: {len(rows)} rows judged against '{baseline}' were set apart")
-
-    def _merge_rows(self, path: Path, rows: dict[Slot, bytes]) -> None:
-        there = {(str(json.loads(line).get("uid")), 0): line + b"\n"
-                 for _, line, whole in iter_lines(path) if whole} if path.is_file() else {}
-        replace_file(path, {**rows, **there}.values())
 
 
 def _compact(record: Record, wanted: dict[Slot, str]) -> Record:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from automate.arena.benchmark import Answers
 from automate.arena.games import Match, Recorded, prompt_sha, texts_sha
-from automate.arena.rows import FoundRows, read_rows, unknown_to
+from automate.arena.rows import FoundRows, read_rows, said_to_judge, unknown_to
 from automate.journal import Record, read_journal
 from automate.workspace import Workspace
 
@@ -62,29 +62,47 @@ def load(workspace: Workspace, answers: Answers, match: Match, tag: str) -> Load
         out.problems += found.problems
         out.nulls += found.nulls
         out.bad_labels += found.bad_labels
-        ours = [record for record in found.records if _take_baseline(record, assumed(record["uid"]), match)]
+        own, lines = _strangers(found.records, answers, match.judge.name)
+        out.problems += [f"{path}: {line}" for line in lines]
+        ours = [record for record in own if _take_baseline(record, assumed(record["uid"]), match)]
         fresh = unknown_to(recorded, ours)
-        if workspace.settings.honour_rows == "any-prompt":
-            _mark_same_texts(fresh, answers, match)
+        _mark_same_texts(fresh, answers, match, workspace.settings.honour_rows == "any-prompt")
         out.fresh_imports += fresh
         for record in fresh:
             recorded.add(record)
     return out
 
 
-def _mark_same_texts(records: list[Record], answers: Answers, match: Match) -> None:
-    """Give rows with another prompt around the very same question and answers the hash of those texts."""
+def _mark_same_texts(records: list[Record], answers: Answers, match: Match, any_prompt: bool) -> None:
+    """Give rows with another prompt around the very same question and answers the hash of those texts.
+
+    v0.1 rows always have another prompt; v2 rows count so only with `any_prompt`.
+    """
     questions = {question.uid: question for question in match.questions}
     for record in records:
-        question = questions.get(record["uid"])
-        prompt = record["game"].get("prompt")
-        if question is None or question.uid not in answers.texts or not isinstance(prompt, list):
+        question, said = questions.get(record["uid"]), said_to_judge(record["game"])
+        if question is None or question.uid not in answers.texts or said is None:
             continue
-        wanted = prompt_sha(match.messages(answers, question, record["order"]))
+        if "user_prompt" not in record["game"] and not any_prompt:
+            continue
         texts = match.texts(answers, question)
-        said = str(prompt[-1].get("content")) if isinstance(prompt[-1], dict) else ""
+        wanted = prompt_sha(match.messages(answers, question, record["order"]))
         if record["prompt_sha"] != wanted and all(text in said for text in texts):
             record["texts_sha"] = texts_sha(texts)
+
+
+def _strangers(records: list[Record], answers: Answers, judge: str) -> tuple[list[Record], list[str]]:
+    """Rows of this model and judge; and a line about those of others, which don't count."""
+    names = {answers.model, answers.row_model, None}
+    ours, others = [], set()
+    for record in records:
+        model, by = record["model"], record["judge"]
+        if (model in names or str(model).rpartition("/")[2] in names) and by in (judge, None):
+            ours.append(record)
+        else:
+            others.add(f"model '{model}' by judge '{by}'")
+    lines = [f"rows of {what} are not counted for {answers.model} by {judge}" for what in sorted(others)]
+    return ours, lines
 
 
 def _take_baseline(record: Record, wanted: str | None, match: Match) -> bool:

@@ -17,8 +17,9 @@ from automate.arena.prompts import Message
 from automate.arena.verdict import LABELS, Verdict, read_verdict
 from automate.errors import FlockError
 from automate.journal import Record
-from automate.serving.client import JudgeClient, Reply, RequestRefused, TransportFailed
+from automate.serving.client import JudgeClient, Messages, Reply, RequestRefused, TransportFailed
 from automate.serving.limiter import Limiter
+from automate.serving.messages import Encoded
 
 T = TypeVar("T")
 
@@ -62,11 +63,7 @@ class TooLong(Exception):
 
 def bytes_bound(messages: Sequence[Message]) -> int:
     """An upper bound on prompt tokens: a token covers at least one UTF-8 byte of text."""
-    total = TEMPLATE_MARGIN
-    for message in messages:
-        text = message["content"]
-        total += len(text) if text.isascii() else len(text.encode())
-    return total
+    return sum(len(message["content"].encode()) for message in messages) + TEMPLATE_MARGIN
 
 
 def _wait(limit: float) -> Callable[[RetryCallState], float]:
@@ -91,12 +88,13 @@ class Referee:
         self.pace = pace
         self.retried = 0
 
-    async def play(self, game: Game, messages: list[Message]) -> Record:
+    async def play(self, game: Game, messages: list[Message] | Encoded) -> Record:
         """Play one game to a record. Raises TransportFailed (the game stays due) or ServerError (stop)."""
         began = time.monotonic()
+        prompt = messages if isinstance(messages, Encoded) else Encoded.of(messages)
         try:
-            limit = await self._room(messages)
-            reply = await self._send(messages, limit)
+            limit = await self._room(prompt)
+            reply = await self._send(prompt.fragment, limit)
         except TooLong as error:
             return self._record(game, "too_long", began, reason=str(error))
         except RequestRefused as error:
@@ -104,28 +102,27 @@ class Referee:
         verdict = read_verdict(reply.content)
         replies = [reply]
         if verdict.label is None:
-            verdict, replies = await self._conclude(messages, reply, verdict)
+            verdict, replies = await self._conclude(prompt.messages(), reply, verdict)
         outcome = "unparsed" if verdict.label is None else "verdict"
         return self._record(game, outcome, began, verdict=verdict, replies=replies, reason=verdict.reason)
 
-    async def _room(self, messages: list[Message]) -> int:
+    async def _room(self, prompt: Encoded) -> int:
         """max_tokens that the context leaves: by the bytes bound, and by /tokenize where that doesn't fit."""
         wanted, context = self.ask.max_tokens, self.serving.context
-        if context is None:
+        if context is None or len(prompt.json) + TEMPLATE_MARGIN + wanted <= context:  # no text is longer than its JSON
             return wanted
-        bound = bytes_bound(messages)
+        bound = bytes_bound(prompt.messages())
         if bound + wanted <= context:
             return wanted
         if not self.ask.tokenize:
             return max(min(wanted, context - bound), min(wanted, self.ask.min_output))
-        tokens, length = await self._with_retries(lambda client: client.count_tokens(messages))
+        tokens, length = await self._with_retries(lambda client: client.count_tokens(prompt.fragment))
         left = (length or context) - tokens
         if left < min(self.ask.min_output, wanted):
             raise TooLong(f"{tokens} prompt tokens leave {max(left, 0)} of the context's {length or context}")
         return min(wanted, left)
 
-    async def _send(self, messages: Sequence[Mapping[str, object]], max_tokens: int,
-                    extra: Mapping[str, object] | None = None) -> Reply:
+    async def _send(self, messages: Messages, max_tokens: int, extra: Mapping[str, object] | None = None) -> Reply:
         return await self._with_retries(
             lambda client: client.chat(messages, max_tokens=max_tokens, temperature=self.ask.temperature, extra=extra))
 

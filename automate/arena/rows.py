@@ -16,10 +16,9 @@ from automate.arena.games import Game, GameState, Recorded, prompt_sha
 from automate.arena.prompts import Message
 from automate.arena.verdict import ACCEPTED
 from automate.journal import Record, read_jsonl
-from automate.serving.messages import Messages
 
-Render = Callable[[str, int], list[Message]]
-"""(uid, order) -> the rendered messages of that game."""
+Render = Callable[[str, int], list[Message] | orjson.Fragment]
+"""(uid, order) -> the rendered messages of that game, or their JSON."""
 
 
 @dataclass
@@ -41,6 +40,9 @@ def _judgment(game: Mapping[str, Any]) -> str:
 
 
 def _prompt_sha(game: Mapping[str, Any]) -> str | None:
+    old = _v01_prompt(game)
+    if old is not None:
+        return prompt_sha([{"role": "user", "content": old}])
     prompt = game.get("prompt")
     if not isinstance(prompt, list) or not prompt:
         return None
@@ -50,10 +52,24 @@ def _prompt_sha(game: Mapping[str, Any]) -> str | None:
         return None
 
 
+def _v01_prompt(game: Mapping[str, Any]) -> str | None:
+    prompt = game.get("user_prompt")
+    return prompt if isinstance(prompt, str) and prompt else None
+
+
+def said_to_judge(game: Mapping[str, Any]) -> str | None:
+    """The user's message that a game's judge was given, or None where the game doesn't hold it."""
+    prompt = game.get("prompt")
+    if isinstance(prompt, list) and prompt and isinstance(prompt[-1], dict):
+        return str(prompt[-1].get("content"))
+    return _v01_prompt(game)
+
+
 def _import(row: Record, order: int, game: Mapping[str, Any], path: Path, line: int) -> Record:
     return {
-        "source": "import", "model": row.get("model"), "uid": str(row.get("uid", row.get("question_id"))),
-        "order": order, "baseline": row.get("baseline"), "category": row.get("category"),
+        "source": "import", "model": row.get("model"), "judge": row.get("judge"),
+        "uid": str(row.get("uid", row.get("question_id"))), "order": order,
+        "baseline": row.get("baseline"), "category": row.get("category"),
         "outcome": "verdict", "label": game["score"], "judgment": _judgment(game),
         "prompt_sha": _prompt_sha(game), "game": dict(game), "from": f"{path.name}:{line}",
     }
@@ -139,8 +155,7 @@ def make_row(games: Sequence[Game], states: Sequence[GameState], judge: str, row
         if record is None:
             raise ValueError(f"game {game.slot} is not finished")
         unverified = record.get("source") == "import" and record.get("prompt_sha") is None
-        messages = [] if unverified else render(game.uid, game.order)
-        objects.append(game_object(record, messages.encoded if isinstance(messages, Messages) else messages))
+        objects.append(game_object(record, [] if unverified else render(game.uid, game.order)))
     row = {
         "uid": games[0].uid, "category": games[0].category, "judge": judge, "model": row_model,
         "baseline": row_baseline, "games": objects,

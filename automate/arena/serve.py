@@ -4,9 +4,9 @@ Never prints or stores a key."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -90,20 +90,30 @@ class Remote:
         """Nothing to look at: the server is not ours."""
 
 
-@dataclass
-class Budget:
-    """Money spent on a paid judge, by the usage in the records, against the cap."""
+BYTES_PER_TOKEN = 2.5
+"""Fewer bytes than a token of prompt has on average, so that a reservation is no less than what is paid."""
 
-    spent: float
-    cap: float | None
-    input_price: float
-    output_price: float
+
+class Budget:
+    """Money spent on a paid judge, by the usage in the records, against the cap.
+
+    A game is asked only when its price at most, and that of all games in flight, still fits under the cap.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self.cap = judge.max_cost
+        self.spent = 0.0
+        self._input = judge.price.input_per_million / 1e6
+        self._output = judge.price.output_per_million / 1e6
+        self._max_tokens = judge.max_tokens
+        self._reserved: dict[str, float] = {}
+        self._freed = asyncio.Event()
+        self.exhausted = False
 
     @classmethod
     def of(cls, workspace: Workspace) -> Budget:
-        """What this judge has cost this workspace so far."""
-        judge = workspace.settings.judge
-        budget = cls(0.0, judge.max_cost, judge.price.input_per_million / 1e6, judge.price.output_per_million / 1e6)
+        """The budget of a workspace's judge, less what it has cost so far."""
+        budget = cls(workspace.settings.judge)
         if budget.cap is not None:
             for baseline in workspace.journal_baselines():
                 for folder in workspace.journal("x", baseline).parent.iterdir():
@@ -111,12 +121,23 @@ class Budget:
                         budget.spend(record)
         return budget
 
-    @property
-    def exhausted(self) -> bool:
-        return self.cap is not None and self.spent >= self.cap
-
-    def spend(self, record: Record) -> bool:
-        """Count a record's usage; True when the cap is reached."""
+    def spend(self, record: Record) -> None:
+        """Count a record's usage in place of what was reserved for its game."""
         usage = record.get("usage") or (0, 0)
-        self.spent += usage[0] * self.input_price + usage[1] * self.output_price
-        return self.exhausted
+        self.spent += usage[0] * self._input + usage[1] * self._output
+        self._reserved.pop(str(record.get("key")), None)
+        self._freed.set()
+
+    async def admit(self, key: str, prompt_bytes: int) -> bool:
+        """Reserve what a game costs at most; waits for games in flight. False: the cap leaves no room for it."""
+        if self.cap is None:
+            return True
+        price = prompt_bytes / BYTES_PER_TOKEN * self._input + self._max_tokens * self._output
+        while self.spent + sum(self._reserved.values()) + price > self.cap:
+            if not self._reserved:
+                self.exhausted = True
+                return False
+            self._freed.clear()
+            await self._freed.wait()
+        self._reserved[key] = price
+        return True

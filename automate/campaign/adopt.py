@@ -39,8 +39,8 @@ def _checkouts(root: Path) -> Iterator[Path]:
 
 def _constants(path: Path) -> dict[str, object]:
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, UnicodeDecodeError):
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, SyntaxError, ValueError, RecursionError):
         return {}
     found: dict[str, object] = {}
     for node in tree.body:
@@ -48,7 +48,7 @@ def _constants(path: Path) -> dict[str, object]:
             name = node.targets[0].id
             try:
                 found[name] = ast.literal_eval(node.value)
-            except ValueError:
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 found[name] = _joined(node.value, found)
     return found
 
@@ -102,7 +102,7 @@ def _script(found: Found, path: Path) -> None:
     found.take("judge_name", constants.get("JUDGE_MODEL"), f"{path.name}: JUDGE_MODEL")
     found.take("judge_path", constants.get("JUDGE_PATH"), f"{path.name}: JUDGE_PATH")
     found.take("baseline", _baseline(constants), f"{path.name}: its baseline")
-    text = _substitute(path.read_text(encoding="utf-8"), constants)
+    text = _substitute(path.read_text(encoding="utf-8", errors="replace"), constants)
     resources = _resources(text)
     if resources:
         found.take("slurm", sorted(resources.items()), f"{path.name}: #SBATCH lines")

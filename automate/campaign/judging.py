@@ -4,12 +4,15 @@ Never submits a batch twice, and never touches the files of one that is queued o
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from automate import claims
+from automate.arena.apart import has_foreign_rows, move_foreign_rows
 from automate.arena.context import load_answers
 from automate.arena.games import Match
 from automate.arena.ledger import ModelLedger, rows_are_current
@@ -28,9 +31,10 @@ from automate.campaign.state import BatchView, CampaignState, look
 from automate.cluster.base import Cluster
 from automate.cluster.queue import job_alive
 from automate.cluster.slurm import max_array_size
-from automate.cluster.submit import Submission, SubmissionBook, hand_over, new_submission, settle_open
+from automate.cluster.submit import Submission, SubmissionBook, chained, hand_over, new_submission, settle_open
 from automate.errors import ClaimedError, FlockError, StorageError, SubmitError
 from automate.journal import fresh_name
+from automate.names import baseline_tag, name_problem
 from automate.settings import Judge
 from automate.workspace import Workspace
 
@@ -65,9 +69,19 @@ class Submitted:
 
 
 def submit_claim(workspace: Workspace) -> claims.Claim:
-    """The claim that one planning or submitting command holds. Raises ClaimedError naming the other."""
-    stale = min(workspace.settings.limits.claim_stale, 30.0)
-    return claims.take(workspace.submit_claim, stale=min(stale, 1.0), job_alive=job_alive)
+    """The claim that one planning or submitting command holds. Raises ClaimedError naming the other.
+
+    One that was killed a moment ago is waited for, until its heartbeat has grown old.
+    """
+    stale = min(workspace.settings.limits.claim_stale, 1.0)
+    while True:
+        try:
+            return claims.take(workspace.submit_claim, stale=stale, job_alive=job_alive)
+        except ClaimedError as error:
+            if not error.holder_gone:
+                raise ClaimedError("another flock-hpc command is planning or submitting in this workspace: "
+                                   f"{error.what}", todo="run this again when it is done") from error
+        time.sleep(stale / 4)
 
 
 def _same_campaign(workspace: Workspace, views: Iterable[BatchView]) -> list[BatchView]:
@@ -93,11 +107,35 @@ def prepare(workspace: Workspace, cluster: Cluster, match: Match, request: Reque
     complete = [model for model, due in progress.due.items() if due == 0]
     todo = {model: due for model, due in progress.due.items() if due > 0 and model not in busy}
     prepared = Prepared(None, progress, complete, busy)
+    prepared.notes += set_apart(workspace, match, progress.models)
     if request.limit_questions is None:
         prepared.notes += derive_rows(workspace, match, progress, [m for m in complete if m not in busy])
     if todo:
         prepared.stored = _plan(workspace, cluster, match, request, todo, state, prepared.notes)
     return prepared
+
+
+def set_apart(workspace: Workspace, match: Match, models: Collection[str]) -> list[str]:
+    """Move rows of other models that were judged against another baseline, since the setting was changed."""
+    folder, notes = workspace.judgments, []
+    if baseline_tag(workspace.settings.baseline) != workspace.default_baseline or not folder.is_dir():
+        return []
+    for path in sorted(folder.glob("*.jsonl")):
+        if path.stem in models or name_problem(path.stem) or not has_foreign_rows(path, match.baseline_names):
+            continue
+        try:
+            claim = claims.take(workspace.claim(path.stem), stale=workspace.settings.limits.claim_stale,
+                                job_alive=job_alive)
+        except ClaimedError as error:
+            notes.append(f"{path.stem}: rows against another baseline can't be set apart now: {error.what}")
+            continue
+        try:
+            moved = move_foreign_rows(workspace, path.stem, path, match.baseline_names)
+            notes += [f"{path.stem}: {count} rows judged against '{name}' were set apart"
+                      for name, count in moved.items()]
+        finally:
+            claim.release()
+    return notes
 
 
 def derive_rows(workspace: Workspace, match: Match, progress: Progress, models: Sequence[str]) -> list[str]:
@@ -196,7 +234,7 @@ def submit(workspace: Workspace, cluster: Cluster, submissions: Iterable[Submiss
     done = Submitted()
     for submission in submissions:
         try:
-            done.accepted.append(hand_over(book, cluster, submission))
+            done.accepted.append(hand_over(book, cluster, chained(submission, done.accepted)))
         except SubmitError as error:
             done.refused.append((submission, error))
     return done
@@ -230,4 +268,8 @@ def cancel(workspace: Workspace, state: CampaignState) -> tuple[list[str], list[
             problems += cluster.cancel(ids) if cluster is not None else [f"no Slurm here to cancel {', '.join(ids)}"]
         except FlockError as error:
             problems.append(str(error))
-    return [job for ids in jobs.values() for job in ids], problems
+    cancelled = [job for ids in jobs.values() for job in ids]
+    for job in cancelled:
+        with contextlib.suppress(OSError):
+            (workspace.submissions / f"{job}.cancelled").touch()
+    return cancelled, problems

@@ -220,7 +220,7 @@ def _models(workspace: Workspace, state: CampaignState, problems: list[str]) -> 
     except FlockError as error:
         problems.append(str(error))
     extra = [model for view in state.batches if view.submissions or view.status for model in view.batch.models]
-    return list(dict.fromkeys([*names, *extra]))
+    return [name for name in dict.fromkeys([*names, *extra]) if name != workspace.settings.baseline]
 
 
 def _of_this(workspace: Workspace, state: CampaignState) -> CampaignState:

@@ -16,6 +16,7 @@ import orjson
 from automate.arena.batches import Batch, Plan, array_script, balance, batch_config, batch_script, plan_tag
 from automate.arena.prompts import Prompts
 from automate.cluster.slurm import compress
+from automate.errors import DataError
 from automate.journal import read_json, replace_file, write_json
 from automate.names import baseline_tag
 from automate.workspace import Workspace
@@ -81,7 +82,14 @@ def read_plans(workspace: Workspace) -> list[StoredPlan]:
     """All plans of a workspace, oldest first."""
     if not workspace.plans.is_dir():
         return []
-    return [_stored(data) for path in sorted(workspace.plans.glob("*.json")) if (data := read_json(path)) is not None]
+    found = []
+    for path in sorted(workspace.plans.glob("*.json")):
+        data = read_json(path)
+        try:
+            found += [_stored(data)] if data is not None else []
+        except (KeyError, TypeError) as error:
+            raise DataError(f"not a plan of flock-hpc ({error!r})", where=str(path), todo="move it away") from error
+    return found
 
 
 def new_plan_id(workspace: Workspace, now: float | None = None) -> str:

@@ -27,7 +27,19 @@ class Selection:
 
 def select(workspace: Workspace, *, models: Sequence[str] = (), models_file: Path | None = None,
            from_api_config: str | None = None, all_models: bool = False) -> Selection:
-    """The models that a command names. Raises DataError where two ways of naming exclude each other."""
+    """The models that a command names, without the baseline itself. Raises DataError where two ways are named."""
+    found = _named(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
+                   all_models=all_models)
+    baseline = workspace.settings.baseline
+    if not isinstance(baseline, str) or baseline not in found.models:
+        return found
+    left = tuple(name for name in found.models if name != baseline)
+    why = f"{found.source}: '{baseline}' is the baseline; it is left out"
+    return replace(found, models=left, problems=(*found.problems, why))
+
+
+def _named(workspace: Workspace, *, models: Sequence[str] = (), models_file: Path | None = None,
+           from_api_config: str | None = None, all_models: bool = False) -> Selection:
     ways = [bool(models), models_file is not None, from_api_config is not None]
     if sum(ways) + (all_models and (bool(models) or models_file is not None)) > 1:
         raise DataError("models are selected in two ways", where="command line",

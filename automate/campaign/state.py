@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,9 @@ def look(workspace: Workspace) -> CampaignState:
         else:
             statuses.update({job: JobStatus(job, JobState.UNKNOWN, "no Slurm commands here") for job in jobs})
     _remember_ended(workspace, submissions, statuses)
+    for job, status in statuses.items():
+        if status.gone and (workspace.submissions / f"{job}.cancelled").exists():
+            statuses[job] = replace(status, state=JobState.CANCELLED, evidence="cancelled by flock-hpc")
     named: dict[tuple[str, int], list[JobStatus]] = {}
     for status in statuses.values():
         key = _batch_of(status, names)

@@ -154,6 +154,9 @@ def _print_cost(console: Console, workspace: Workspace, prepared: Prepared, cost
                   + (f"; at most {parallel} batches at once" if parallel else ""))
     if cost.money is not None:
         console.print(f"about {cost.money:.2f} at the settings' prices, with 700 tokens of verdict a game")
+        cap = workspace.settings.judge.max_cost
+        if cap is not None and cost.money > cap:
+            console.print(f"[yellow]more than judge.max_cost ({cap:g}): the rest will stay due[/]")
     elif cost.gpu_hours_at_most:
         console.print(
             f"GPU-hours: about {cost.gpu_hours_expected:.1f} (a 70B FP8 judge on H200 cards, 700 tokens of verdict a "
@@ -167,8 +170,8 @@ def _print_how(console: Console, workspace: Workspace, prepared: Prepared, reque
 
     if prepared.stored is None:
         return
-    console.print(f"\nWritten: {escape(str(workspace.scripts))}/ and {escape(str(workspace.configs))}/ "
-                  "Nothing was submitted.")
+    console.print(f"\n{escape(str(workspace.scripts))}/ and {escape(str(workspace.configs))}/ "
+                  "were written; nothing was submitted.")
     console.print("Submit with:  [bold]flock-hpc judge --submit[/]  (and the options that you gave), or by hand:")
     if request.array:
         paths = [workspace.array_script(part.part) for part in prepared.stored.parts]

@@ -5,6 +5,7 @@ Imports click only; a command's module is imported when it is called."""
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 
@@ -69,6 +70,9 @@ def cli() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status. An error that a user can mend is shown without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without a character gets a question mark
     try:
         result = cli.main(args=list(argv) if argv is not None else None, prog_name="flock-hpc", standalone_mode=False)
         return result if isinstance(result, int) else 0

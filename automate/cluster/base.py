@@ -16,8 +16,12 @@ class Cluster(Protocol):
 
     kind: str
 
-    def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None) -> str:
-        """Hand a script over (`indexes`: as an array of these tasks). Returns the job id. Raises SubmitError."""
+    def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None,
+               after: str | None = None) -> str:
+        """Hand a script over (`indexes`: as an array of these tasks; `after`: when that job has ended).
+
+        Returns the job id. Raises SubmitError.
+        """
 
     def find(self, name: str, since: float) -> list[str]:
         """Ids of jobs with this name handed over since a time (epoch seconds). Raises ClusterError."""

@@ -61,7 +61,7 @@ class LocalQueue:
 
     def jobs(self) -> list[Job]:
         """All jobs of the queue, in the order in which they came."""
-        found = [record for path in self.folder.glob("local-*.json") if (record := read_json(path)) is not None]
+        found = [record for path in self.folder.glob("local-*.json") if "number" in (record := read_json(path) or {})]
         return sorted(found, key=lambda job: (job["number"], job["index"] or 0))
 
     def new_number(self) -> int:
@@ -113,8 +113,12 @@ class LocalCluster:
         self.root = root
         self.parallel = parallel
 
-    def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None) -> str:
-        """Queue a script and see to it that a runner is at work. Raises SubmitError or StorageError."""
+    def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None,
+               after: str | None = None) -> str:
+        """Queue a script and see to it that a runner is at work. Raises SubmitError or StorageError.
+
+        `after` is not needed here: the runner itself starts no more than `parallel` jobs.
+        """
         if not script.is_file():
             raise SubmitError("no such script", where=str(script))
         try:

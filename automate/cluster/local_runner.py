@@ -18,7 +18,7 @@ from automate.cluster.base import expand_log
 from automate.cluster.commands import outside_job
 from automate.cluster.local import Job, LocalQueue, directives
 from automate.cluster.queue import JobState
-from automate.errors import ClaimedError
+from automate.errors import ClaimedError, StorageError
 from automate.processes import PR_SET_PDEATHSIG, prctl, process_start
 
 TICK = 0.2
@@ -79,9 +79,10 @@ class Runner:
                 continue
             state = JobState.COMPLETED if status == 0 else JobState.CANCELLED if cancelled else JobState.FAILED
             reason = "" if status == 0 else f"exit status {status}" if status > 0 else f"signal {-status}"
-            self.queue.save({**entry.job, "state": state.value, "exit": status, "reason": reason,
-                             "ended": time.time()})
-            self.running.remove(entry)
+            with contextlib.suppress(StorageError):  # a full disk: it is written down when there is room again
+                self.queue.save({**entry.job, "state": state.value, "exit": status, "reason": reason,
+                                 "ended": time.time()})
+                self.running.remove(entry)
 
     def _press(self, entry: Running) -> None:
         now = time.monotonic()

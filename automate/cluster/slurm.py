@@ -64,11 +64,14 @@ class SlurmCluster:
 
     kind = "slurm"
 
-    def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None) -> str:
+    def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None,
+               after: str | None = None) -> str:
         """`sbatch --parsable`; raises SubmitError with Slurm's words."""
         arguments = ["sbatch", "--parsable"]
         if indexes:
             arguments.append(f"--array={compress(indexes)}" + (f"%{parallel}" if parallel else ""))
+        if after:
+            arguments.append(f"--dependency=afterany:{after}")
         said = slurm([*arguments, str(script)])
         job = parse_submitted(said.out)
         if said.status != 0 or job is None:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from automate.cluster.base import Cluster
-from automate.errors import ClusterError, SubmitError
+from automate.errors import ClusterError, DataError, SubmitError
 from automate.journal import fresh_name, read_json, write_json
 
 
@@ -26,6 +26,7 @@ class Submission:
     tasks: dict[int, int]
     array: bool
     parallel: int | None = None
+    after: str | None = None
     intended: float = field(default_factory=time.time)
     job: str | None = None
     refused: str | None = None
@@ -60,6 +61,14 @@ def new_submission(plan: str, name: str, script: Path, executor: str, tasks: dic
     return Submission(fresh_name(), plan, name, str(script), executor, tasks, array, parallel)
 
 
+def chained(submission: Submission, before: Sequence[Submission]) -> Submission:
+    """A job of its own that waits for the one `parallel` places before it; arrays have Slurm's own limit."""
+    limit = submission.parallel
+    if submission.array or limit is None or len(before) < limit:
+        return submission
+    return replace(submission, after=before[-limit].job)
+
+
 class SubmissionBook:
     """All submissions of a workspace: one file each, replaced by rename."""
 
@@ -77,9 +86,13 @@ class SubmissionBook:
         found = []
         for path in sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []:
             data = read_json(path)
-            if data is not None:
-                tasks = {int(index): int(batch) for index, batch in data.pop("tasks").items()}
-                found.append(Submission(**data, tasks=tasks))
+            try:
+                if data is not None:
+                    tasks = {int(index): int(batch) for index, batch in data.pop("tasks").items()}
+                    found.append(Submission(**data, tasks=tasks))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise DataError(f"not a submission of flock-hpc ({error!r})", where=str(path),
+                                todo="move it away") from error
         return found
 
 
@@ -108,7 +121,8 @@ def hand_over(book: SubmissionBook, cluster: Cluster, submission: Submission) ->
     """Write the intent down, submit, write down what came of it. Raises SubmitError with the cluster's words."""
     book.save(submission)
     try:
-        job = cluster.submit(Path(submission.script), submission.name, submission.indexes, submission.parallel)
+        job = cluster.submit(Path(submission.script), submission.name, submission.indexes, submission.parallel,
+                             submission.after)
     except ClusterError as error:
         try:
             settled = reconcile(book, cluster, submission)

@@ -13,7 +13,9 @@ import aiohttp
 import orjson
 
 from automate.errors import FlockError, ServerError
-from automate.serving.messages import Messages
+
+Messages = Sequence[Mapping[str, object]] | orjson.Fragment
+"""Chat messages, or their JSON as it stands."""
 
 
 @dataclass(frozen=True)
@@ -157,28 +159,27 @@ class JudgeClient:
             raise RuntimeError("the client is not open")
         limit = aiohttp.ClientTimeout(total=timeout) if timeout else self._timeout
         try:
-            async with self._session.request(method, url, data=body, timeout=limit) as response:
-                data = await response.read()
-                if response.status != 200:
-                    check_status(response.status, response.headers, data)
-                return data
+            response = await self._session.request(method, url, data=body, timeout=limit)
+            data = await response.read()  # gives the connection back, or closes it where this fails
         except TimeoutError as error:
             raise TransportFailed(f"no answer within {limit.total:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise TransportFailed(f"{type(error).__name__}: {error}") from error
+        if response.status != 200:
+            check_status(response.status, response.headers, data)
+        return data
 
-    async def chat(self, messages: Sequence[Mapping[str, object]], *, max_tokens: int, temperature: float,
+    async def chat(self, messages: Messages, *, max_tokens: int, temperature: float,
                    extra: Mapping[str, object] | None = None, timeout: float | None = None) -> Reply:
         """One chat completion. Raises TransportFailed, RequestRefused or ServerError."""
-        content = messages.encoded if isinstance(messages, Messages) else messages
         request: dict[str, object] = {
-            "model": self.model, "messages": content, "temperature": temperature, "max_tokens": max_tokens,
+            "model": self.model, "messages": messages, "temperature": temperature, "max_tokens": max_tokens,
         }
         if extra:
             request.update(extra)
         return parse_reply(await self._call("POST", self._chat_url, orjson.dumps(request), timeout))
 
-    async def count_tokens(self, messages: Sequence[Mapping[str, object]]) -> tuple[int, int | None]:
+    async def count_tokens(self, messages: Messages) -> tuple[int, int | None]:
         """(tokens of the prompt with the chat template, context length) by the server's /tokenize."""
         body = orjson.dumps({"model": self.model, "messages": messages})
         data = orjson.loads(await self._call("POST", f"{self.address.base_url}/tokenize", body, 120))

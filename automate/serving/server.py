@@ -151,7 +151,8 @@ class JudgeServer:
     def _give_up(self, cause: causes.Cause, error: FlockError) -> None:
         again = "" if cause.restart_helps else "; starting it again would not help"
         self._error = ServerError(f"the judge's server failed: {cause.name} ({error.what}){again}",
-                                  where=str(self.launch.log), todo=cause.todo)
+                                  where=str(self.launch.log),
+                                  todo=(error.todo if cause is causes.UNKNOWN else None) or cause.todo)
         self._error.hopeless = not cause.restart_helps
         self._ready.set()
 

@@ -70,9 +70,9 @@ def assert_played(root: Path, games: list[Key]) -> None:
     assert games_of(root, EXAMPLES) == verdicts_of(root, EXAMPLES) == games
 
 
-def submit(root: Path, *args: str, env: dict[str, str] | None = None) -> str:
+def submit(root: Path, *args: str) -> str:
     """`judge --submit`, without waiting; what it said."""
-    done = flock("judge", "--all", "--submit", "--executor", "slurm", *args, cwd=root, env=env)
+    done = flock("judge", "--all", "--submit", "--executor", "slurm", *args, cwd=root)
     assert done.returncode == 0, done.stdout + done.stderr
     return said(done)
 
@@ -201,22 +201,26 @@ def test_a_batch_submitted_by_hand_is_known(slurm: SlurmRig, example: Path, heal
     assert "Nothing to do" in submit(example)
 
 
-def test_a_job_that_sbatch_denies_is_found_by_its_name(slurm: SlurmRig, example: Path, healthy: list[Key],
-                                                       tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["exit 1", "kill -9 $PPID"], ids=["denied", "killed"])
+def test_a_job_that_nobody_wrote_down_is_found_by_its_name(slurm: SlurmRig, example: Path, healthy: list[Key],
+                                                           tmp_path: Path, end: str) -> None:
     real, folder = shutil.which("sbatch"), tmp_path / "bin"
     folder.mkdir()
     (folder / "sbatch").write_text(
         f'#!/bin/sh\ncase "$*" in *--test-only*) exec {real} "$@";; esac\n{real} "$@" >/dev/null\n'
-        'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2\nexit 1\n')
+        f'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2\n{end}\n')
     (folder / "sbatch").chmod(0o755)
     judge_settings(example, rehearsal=SLOW, concurrency=4)
-    text = submit(example, "--batch-size", "2", env={"PATH": f"{folder}:{os.environ['PATH']}"})
-    assert "submitted 2 batches" in text
+    done = flock("judge", "--submit", "--executor", "slurm", "--batch-size", "2", cwd=example,
+                 env={"PATH": f"{folder}:{os.environ['PATH']}"})
+    assert (done.returncode == 0) == (end == "exit 1"), done.stdout + done.stderr
+    assert ("submitted 2 batches" in done.stdout) == (end == "exit 1")
+    assert "Nothing else to do." in submit(example)
     assert len(submissions(example)) == 1
     assert set(in_queue(slurm, example)) == {f"{submissions(example)[0]['job']}_{n}" for n in (1, 2)}
-    assert "Nothing else to do." in submit(example)
     judge_now(example, "--all", executor="slurm")
     assert_played(example, healthy)
+    assert len(submissions(example)) == 1
 
 
 def test_a_refusal_is_shown_in_slurms_words(slurm: SlurmRig, example: Path) -> None:

@@ -40,7 +40,7 @@ from tests.e2e.support import (
     verdicts_of,
 )
 
-FAULTS = ({"status_500": 0.2, "status_429": 0.2, "drop": 0.2}, {"empty": 0.1, "think": 0.5}, {"die_after": 20})
+FAULTS = ({"status_500": 0.2, "status_429": 0.2, "drop": 0.2}, {"hang": 0.1, "think": 0.5}, {"die_after": 20})
 MISLABELLED: tuple[dict[str, Any], ...] = ({"no_label": 0.5}, {"wrong_label": 0.5}, {"short_label": 0.5})
 
 
@@ -154,9 +154,9 @@ def test_rows_that_are_there_are_honoured(example: Path) -> None:
 
 def test_only_the_first_questions(example: Path) -> None:
     judge_now(example, "--all", "--limit-questions", "5")
-    first = list(read_questions(example))[:5]
+    first = sorted(list(read_questions(example))[:5])
     for model in EXAMPLES:
-        assert [row["uid"] for row in read_rows(rows_file(example, model))] == first
+        assert sorted(row["uid"] for row in read_rows(rows_file(example, model))) == first
         assert len(journal(example, model)) == 10
     judge_now(example, "--all")
     assert_all_complete(example, EXAMPLES, EXAMPLE_BASELINE)
@@ -199,9 +199,9 @@ def test_all_faults_of_a_list_are_named_at_once(example: Path) -> None:
     checked, refused = (flock(command, cwd=example) for command in ("validate-only", "judge"))
     for done in (checked, refused):
         assert done.returncode == 1
-        for code in ("FH101", "FH102", "FH103", "FH104", "FH111"):
+        for code in ("FH101", "FH102", "FH103", "FH104"):
             assert code in done.stdout, f"{code} missing:\n{done.stdout}"
-        for text in ("twice", "../elsewhere", "example-step3000", "5 of 12 questions"):
+        for text in ("twice", "../elsewhere", "example-step3000", "5 of 12 questions", "is the baseline"):
             assert text in said(done), f"{text} missing:\n{done.stdout}"
     assert "Nothing was planned" in refused.stdout
     assert jobs(example) == []
@@ -222,7 +222,7 @@ def test_dry_runs_write_the_same_bytes(example: Path) -> None:
     for _ in range(2):
         done = flock("judge", "--dry-run", "--executor", "local", cwd=example)
         assert done.returncode == 0, done.stderr
-        assert "Nothing was submitted" in said(done)
+        assert "nothing was submitted" in said(done).lower()
         written.append(files_below(example, "generated_judgment_*/*"))
     assert written[0] == written[1]
     assert len(written[0]) == 3
@@ -248,7 +248,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> list[Key]:
 
 @pytest.mark.parametrize("faults", FAULTS, ids="+".join)
 def test_a_faulty_judge_changes_no_verdict(example: Path, healthy: list[Key], faults: dict[str, Any]) -> None:
-    judge_settings(example, rehearsal=faults, concurrency=4)
+    judge_settings(example, rehearsal=faults, concurrency=4, request_timeout=2)
     judge_now(example, "--all", "--batch-size", "10")
     assert_all_complete(example, EXAMPLES, EXAMPLE_BASELINE)
     assert games_of(example, EXAMPLES) == healthy

@@ -17,6 +17,7 @@ from tests.e2e.support import (
     environment,
     eventually,
     games_of,
+    jobs,
     journal,
     judge_now,
     judge_settings,
@@ -75,7 +76,7 @@ def storm(root: Path, running: Command, chance: random.Random) -> list[str]:
     order = [*PARTS, *PARTS, *chance.choices(PARTS, k=KILLS - 2 * len(PARTS))]
     chance.shuffle(order)
     for part in order:
-        time.sleep(chance.uniform(0.5, 4))
+        time.sleep(chance.uniform(0.5, 3))
         while not running.ended():
             if kill_one(root, part):
                 killed.append(part)
@@ -84,20 +85,39 @@ def storm(root: Path, running: Command, chance: random.Random) -> list[str]:
     return killed
 
 
+def test_commands_at_once_submit_once(tmp_path: Path) -> None:
+    root = make_workspace(tmp_path / "one", batch_size=1)
+    arguments = command("judge", "--all", "--submit", "--executor", "local")
+    several = [subprocess.Popen(arguments, cwd=root, env=environment(), stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(4)]
+    texts = [process.communicate(timeout=120)[0] for process in several]
+    assert sum("submitted 3 batches" in text for text in texts) == 1, texts
+    assert all(process.returncode == 0 or "held by process" in text
+               for process, text in zip(several, texts, strict=True)), texts
+    judge_now(root, "--all")
+    assert len(jobs(root)) == 3
+    assert games_of(root, EXAMPLES) == verdicts_of(root, EXAMPLES)
+    assert len(games_of(root, EXAMPLES)) == 72
+
+
 def test_a_dead_batch_is_handed_over_while_others_run(tmp_path: Path) -> None:
     root = make_workspace(tmp_path / "one", limits={**LIMITS, "max_parallel": 3}, batch_size=1)
-    judge_settings(root, rehearsal={"latency": 0.5}, concurrency=1)
-    running = Command(root, tmp_path / "log")
+    judge_settings(root, rehearsal={"latency": 0.4}, concurrency=1)
+    commands = [Command(root, tmp_path / "first")]
     try:
         eventually(lambda: all(journal(root, model) for model in EXAMPLES), "games of all batches")
+        commands.append(Command(root, tmp_path / "second"))
+        eventually(lambda: "left alone" in commands[1].log.read_text(), "the second command follows too")
         assert kill_one(root, "engine")
-        eventually(lambda: "handed over again" in running.log.read_text(), "the dead batch handed over again")
-        assert "completed" not in running.log.read_text()
-        eventually(running.ended, "the campaign's end")
+        eventually(lambda: any("handed over again as" in each.log.read_text() for each in commands), "another start")
+        assert not any("completed" in each.log.read_text() for each in commands)
+        eventually(lambda: all(each.ended() for each in commands), "the campaign's end")
     finally:
-        running.end()
-    assert running.starts == 1
-    assert repeated(verdicts_of(root, EXAMPLES)) == []
+        for each in commands:
+            each.end()
+    assert [each.starts for each in commands] == [1, 1]
+    assert sum(each.log.read_text().count("handed over again as") for each in commands) == 1
+    assert games_of(root, EXAMPLES) == verdicts_of(root, EXAMPLES)
     assert len(games_of(root, EXAMPLES)) == 72
     assert_nothing_runs(root)
 
@@ -106,7 +126,7 @@ def test_nothing_is_lost_or_played_twice_in_a_storm(tmp_path: Path) -> None:
     calm = make_workspace(tmp_path / "calm", real=True)
     judge_now(calm, "--all", "--batch-size", "1")
     root = make_workspace(tmp_path / "storm", real=True, limits=LIMITS)
-    judge_settings(root, rehearsal={"latency": 0.4}, concurrency=32)
+    judge_settings(root, rehearsal={"latency": 0.3}, concurrency=32)
     running = Command(root, tmp_path / "log")
     try:
         killed = storm(root, running, random.Random(20))

@@ -109,3 +109,28 @@ def test_rows_judged_in_other_words_are_honoured_when_adopted(folder: Path, word
     assert (status.done, status.other_prompt, status.unverified) == (done, done, 0)
     strict = open_workspace(folder, {"honour_rows": "same-prompt"})
     assert Progress(strict, load_match(strict), ["example-final"]).models["example-final"].status.done == 0
+
+
+def row_of(folder: Path, **changes: object) -> dict[str, object]:
+    """A scores-only row of the example, with some keys changed."""
+    row: dict[str, object] = {
+        "uid": "0253417860914427", "category": "hard_prompt", "judge": "big-judge", "model": "example-final",
+        "baseline": "example-baseline", "games": [{"score": "A>B"}, {"score": "B>A"}]}
+    path = folder / BENCH / "model_judgment" / "big-judge" / "example-final.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**row, **changes}) + "\n")
+    return row
+
+
+@pytest.mark.parametrize(("changes", "done"), [
+    ({}, 2), ({"model": "org/example-final"}, 2), ({"model": "another"}, 0), ({"judge": "another"}, 0),
+    ({"baseline": "another"}, 0),
+    ({"games": [{"score": "A>B", "user_prompt": "other texts", "judgment": "[[A>B]]"}] * 2}, 0),
+])
+def test_rows_of_others_do_not_count(folder: Path, changes: dict[str, object], done: int) -> None:
+    row_of(folder, **changes)
+    CliRunner().invoke(cli, ["init", str(folder), "--adopt"])
+    workspace = open_workspace(folder)
+    entry = Progress(workspace, load_match(workspace), ["example-final"]).models["example-final"]
+    assert entry.status.done == done
+    assert bool(entry.problems) == (("model" in changes and done == 0) or "judge" in changes)

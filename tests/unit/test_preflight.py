@@ -85,7 +85,8 @@ class FakeCluster:
     error: ClusterError | None = None
     script: str = ""
 
-    def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None) -> str:
+    def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None,
+               after: str | None = None) -> str:
         raise AssertionError("preflight submits nothing")
 
     def find(self, name: str, since: float) -> list[str]:
