@@ -25,11 +25,12 @@ from automate.arena.verdict import Verdict
 from automate.serving.client import Address, JudgeClient, Reply
 from automate.serving.limiter import Limiter
 from automate.serving.metrics import ServerMetrics, parse_metrics
-from benchmarks.support import Served, busy, print_table, real_workspace
-from tests.rigs.vllm import TinyServer, available
+from benchmarks.support import Served, busy, print_table, real_workspace, spread
+from tests.rigs.vllm import MODEL_NAME, TinyServer, available
 
 QUESTION_CHARACTERS, ANSWER_CHARACTERS = 1500, 3000
 IN_FLIGHT, OUTPUT_TOKENS, BLOCKS = 16, 8, 2400
+OURS, THEIRS = "question by question (ours)", "model by model"
 
 
 class OneAsk(Referee):
@@ -76,42 +77,72 @@ def campaign(root: Path, questions: int) -> Cut:
     return Cut(match, answers, [match.wanted(answers[model]) for model in models])
 
 
-async def play(cut: Cut, order: Sequence[Game], socket: Path) -> tuple[float, ServerMetrics, int]:
-    """Play games in this order; (seconds, the server's counters, games played)."""
-    async with JudgeClient(Address("http://localhost", str(socket)), "tiny", timeout=600) as client:
-        context = (await client.models())["tiny"]
+@dataclass(frozen=True)
+class Run:
+    """One order played to its end: games, seconds, and the server's counters afterwards."""
+
+    played: int
+    seconds: float
+    metrics: ServerMetrics
+
+    @property
+    def share(self) -> float:
+        """The share of prompt tokens that the server took from its prefix cache."""
+        return (self.metrics.prefix_hits or 0) / (self.metrics.prefix_queries or 1)
+
+    @property
+    def rate(self) -> float:
+        """Games a second."""
+        return self.played / self.seconds
+
+
+async def play(cut: Cut, order: Sequence[Game], socket: Path) -> Run:
+    """Play games in this order through the engine."""
+    async with JudgeClient(Address("http://localhost", str(socket)), MODEL_NAME, timeout=600) as client:
+        context = (await client.models())[MODEL_NAME]
         limiter = Limiter(IN_FLIGHT)
         ask = Ask(OUTPUT_TOKENS, 1, 0.0, 2, structured=False, tokenize=True)
         engine = Engine(OneAsk(Served(client, context), ask, limiter), limiter, lambda game, record: None)
         began = time.monotonic()
         tally = await engine.play(cut.tasks(order))
-        seconds = time.monotonic() - began
-        return seconds, parse_metrics(await client.metrics(timeout=120)), tally.played
+        return Run(tally.played, time.monotonic() - began, parse_metrics(await client.metrics(timeout=120)))
+
+
+def measure(cut: Cut, rounds: int, folder: Path) -> dict[str, list[Run]]:
+    """Play both orders by turns, each on a freshly started server."""
+    uids = [question.uid for question in cut.match.questions]
+    orders = {OURS: question_major(cut.games, uids), THEIRS: [game for games in cut.games for game in games]}
+    runs: dict[str, list[Run]] = {name: [] for name in orders}
+    for number in range(rounds):
+        for name in list(orders)[:: 1 if number % 2 == 0 else -1]:
+            socket = folder / f"{number}{len(runs[name])}.sock"
+            with TinyServer(socket, ("--num-gpu-blocks-override", str(BLOCKS))):
+                run = asyncio.run(play(cut, orders[name], socket))
+            if run.played != len(orders[name]):
+                sys.exit(f"{name}: {run.played} of {len(orders[name])} games")
+            runs[name].append(run)
+            print(f"{name}: {run.share:.1%} from the cache, {run.rate:.1f} games/s", file=sys.stderr)
+    return runs
 
 
 def main() -> int:
-    """Play both orders, each on a freshly started server; print the server's own counters."""
+    """Print the server's own counters for both orders."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=60)
-    questions = parser.parse_args().questions
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
     reason = available()
     if reason:
         sys.exit(reason)
     print(busy())
-    rows: list[list[str]] = []
     with tempfile.TemporaryDirectory(prefix="fhpc-prefix-") as folder:
-        cut = campaign(Path(folder) / "w", questions)
-        uids = [question.uid for question in cut.match.questions]
-        orders = {"question by question (ours)": question_major(cut.games, uids),
-                  "model by model": [game for games in cut.games for game in games]}
-        for name, order in orders.items():
-            socket = Path(folder) / f"{len(rows)}.sock"
-            with TinyServer(socket, ("--num-gpu-blocks-override", str(BLOCKS))):
-                seconds, metrics, played = asyncio.run(play(cut, order, socket))
-            share = (metrics.prefix_hits or 0) / (metrics.prefix_queries or 1)
-            rows.append([name, str(played), f"{metrics.prefix_queries or 0:,.0f}", f"{share:.1%}",
-                         f"{played / seconds:.1f}"])
-    print_table(["order", "games", "prompt tokens", "from the prefix cache", "games/s"], rows)
+        runs = measure(campaign(Path(folder) / "w", args.questions), args.rounds, Path(folder))
+    first = runs[OURS][0]
+    print(f"{first.played} games, {IN_FLIGHT} in flight, {first.metrics.kv_tokens or 0:,} tokens of KV cache, "
+          f"{args.rounds} rounds: median (range)\n")
+    print_table(["order", "prompt tokens", "from the prefix cache, %", "games/s"], [
+        [name, f"{done[0].metrics.prefix_queries or 0:,.0f}", spread([100 * run.share for run in done], 1),
+         spread([run.rate for run in done], 1)] for name, done in runs.items()])
     return 0
 
 

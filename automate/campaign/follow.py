@@ -21,6 +21,9 @@ from automate.errors import ClaimedError, FlockError
 from automate.workspace import Workspace
 
 LINE_EVERY = 30.0
+NEVER = frozenset({"PartitionTimeLimit", "PartitionNodeLimit", "PartitionInactive", "PartitionDown", "JobHeldAdmin",
+                   "JobHeldUser", "DependencyNeverSatisfied", "BadConstraints", "InvalidAccount", "InvalidQOS"})
+"""Slurm's reasons for a wait that does not end by itself."""
 
 
 @dataclass
@@ -56,10 +59,12 @@ class Follower:
         return sum(due.get(model, 0) for model in view.batch.models)
 
     def _tell(self, view: BatchView) -> None:
-        key, text = (view.stored.plan.id, view.batch.number), f"{view.state} {view.job or ''}"
+        why = view.status.reason if view.status else ""
+        key = view.stored.plan.id, view.batch.number
+        text = f"{view.state} {view.job or ''} {why if why in NEVER else ''}"
         if self.told.get(key) != text:
             self.told[key] = text
-            reason = f" ({view.status.reason})" if view.status and view.status.reason else ""
+            reason = f" ({why}{': Slurm will not start it as it is' if why in NEVER else ''})" if why else ""
             self.say(f"batch {view.batch.number}: {view.state}{', job ' + view.job if view.job else ''}{reason}")
 
     def _again(self, view: BatchView) -> bool:

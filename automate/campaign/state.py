@@ -189,5 +189,9 @@ def _view(stored: StoredPlan, batch: Batch, submissions: Sequence[Submission], s
 
 def log_files(workspace: Workspace, view: BatchView) -> list[Path]:
     """A batch's log files, newest last: out, err and the server's log of every start."""
-    pattern = f"judge-batch-{view.batch.number}_*_{view.stored.plan.id}.*"
+    part = view.stored.part_of(view.batch.number)
+    if part is not None and part.offset and view.job is not None:
+        pattern = f"judge-batch-*_{view.job}_{view.stored.plan.id}.*"  # named by the task's index
+    else:
+        pattern = f"judge-batch-{view.batch.number}_*_{view.stored.plan.id}.*"
     return sorted(workspace.logs.glob(pattern), key=lambda path: path.stat().st_mtime)

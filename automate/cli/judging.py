@@ -62,7 +62,7 @@ def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, mode
     report = preflight(workspace, cluster, selection, limit_questions)
     if not report.ok:
         print_report(console, report)
-        if report.fatal or not report.ready or (report.blocked and not skip_missing):
+        if report.fatal or not report.ready or not skip_missing:
             _refuse(console, bool(report.fatal), bool(report.ready))
             ctx.exit(1)
     use_array = workspace.settings.array if array is None else array

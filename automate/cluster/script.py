@@ -53,6 +53,8 @@ def directives(slurm: Slurm, *, name: str, output: str, error: str, array: str |
                gpus: bool = True) -> list[str]:
     """All #SBATCH lines of a job, in a fixed order. `gpus` False asks for none."""
     values: list[tuple[str, object]] = [("job-name", name), ("output", output), ("error", error)]
+    if "open-mode" not in slurm.options:
+        values.append(("open-mode", "append"))  # a requeued job keeps what it wrote before
     if array:
         values.append(("array", array))
     options = dict(slurm.options)

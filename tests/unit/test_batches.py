@@ -281,7 +281,8 @@ def test_what_sbatch_reads(tmp_path: Path) -> None:
     found = directives(script)
     tag = plan_tag(workspace, "20250907_143000")
     assert {name: value for name, value in found.items() if name not in {"output", "error"}} == {
-        "job-name": f"judge-batch-1-{tag}", "nodes": "1", "ntasks-per-node": "1", "cpus-per-task": "8", "mem": "64G",
+        "job-name": f"judge-batch-1-{tag}", "open-mode": "append",
+        "nodes": "1", "ntasks-per-node": "1", "cpus-per-task": "8", "mem": "64G",
         "time": "02:00:00", "partition": "capella", "account": "p_flock", "exclude": "c[1-3]", "gres": "gpu:1",
         "mail-type": "END", "exclusive": ""}
     assert expand_log(found["output"], "77") == workspace.logs / "judge-batch-1_77_20250907_143000.out"

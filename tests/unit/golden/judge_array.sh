@@ -2,6 +2,7 @@
 #SBATCH --job-name=judge-array-cd6c3c
 #SBATCH --output=/campaign/logs/arena-hard/judgment_batches/judge-batch-%a_%A_%a_20250907_143000.out
 #SBATCH --error=/campaign/logs/arena-hard/judgment_batches/judge-batch-%a_%A_%a_20250907_143000.err
+#SBATCH --open-mode=append
 #SBATCH --array=1-12%4
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1

@@ -2,6 +2,7 @@
 #SBATCH --job-name=judge-batch-1-cd6c3c
 #SBATCH --output=/campaign/logs/arena-hard/judgment_batches/judge-batch-1_%j_20250907_143000.out
 #SBATCH --error=/campaign/logs/arena-hard/judgment_batches/judge-batch-1_%j_20250907_143000.err
+#SBATCH --open-mode=append
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=8
