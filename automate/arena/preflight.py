@@ -196,17 +196,14 @@ def _of_baseline(answers: Answers, questions: Sequence[Question], total: Mapping
     wrong += [f"more than one answer to {some(unique(answers.duplicates)[0])}"] if answers.duplicates else []
     for text in wrong:
         yield error("FH201", answers.model, f"the baseline's answers: {text}", f"mend {answers.path}")
-    if not wrong:
+    if questions and not wrong:
         yield passed("FH201", answers.model, f"the baseline answers all of its {len(questions)} questions")
 
 
 def _of_lists(models: Sequence[str], problems: Sequence[str]) -> Iterator[Finding]:
     for text in problems:
-        harmless = text.endswith(("it is judged once", "it is left out"))
-        if harmless:
-            yield warning("FH101", "models list", text, "mend the list")
-        else:
-            yield error("FH101", "models list", text, "mend the list, or leave it out with --skip-missing", text)
+        report, model = (warning, None) if text.endswith(("judged once", "left out")) else (error, text)
+        yield report("FH101", "models list", text, "mend the list", model)
     names, double = unique(models)
     for name in double:
         yield warning("FH101", name, "listed more than once; it is judged once")

@@ -99,7 +99,7 @@ def disk_findings(games: int, kept: int, free: Mapping[str, int]) -> Iterator[Fi
     for place, size in free.items():
         if size < 3 * needed:
             yield (error if size < needed else warning)(
-                "FH505", place, f"{size / 1e9:.2f} GB are free; {games} games take about {needed / 1e9:.2f} GB more",
+                "FH505", place, f"{size / 1e6:,.0f} MB are free; {games} games take about {needed / 1e6:,.0f} MB more",
                 "make room, or judge fewer models at a time")
 
 
