@@ -57,6 +57,9 @@ def has_foreign_rows(path: Path, mine: Collection[str]) -> bool:
 def move_foreign_rows(workspace: Workspace, model: str, path: Path, mine: Collection[str]) -> dict[str, int]:
     """Copy foreign rows to their own files, then take them out of this one. Hold the model's claim."""
     moved = copy_foreign_rows(workspace, model, path, mine)
-    if moved:
-        replace_file(path, [line for line in _lines(path) if (_row(line)[0] or "") in {"", *mine}])
+    kept = [line for line in _lines(path) if (_row(line)[0] or "") in {"", *mine}] if moved else []
+    if moved and kept:
+        replace_file(path, kept)
+    elif moved:
+        path.unlink()  # every row of it stands elsewhere now
     return moved

@@ -29,6 +29,9 @@ def machine_findings(workspace: Workspace, models: Sequence[str], games: int, cl
                      run: Run) -> list[Finding]:
     """What is to be said of commands, folders, disk and cluster before `games` games of `models`."""
     found = [*_commands(workspace, executor), *_folders(workspace)]
+    if executor == "slurm" and "\\" in str(workspace.root):
+        found.append(error("FH504", str(workspace.root), "Slurm can't write logs below a path with a backslash",
+                           "give the folder another name"))
     status, out = run([sys.executable, "-c", "import automate"])
     if status != 0:
         last = out.strip().rpartition("\n")[2] or f"exit status {status}"
