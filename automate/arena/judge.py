@@ -95,9 +95,8 @@ class Engine:
 
     def stop(self, grace: float = 20.0) -> None:
         """Start no more games; those in flight have `grace` seconds to finish, then they stay due."""
-        if not self._stopped.is_set():
-            self._deadline = time.monotonic() + grace
-            self._stopped.set()
+        self._deadline = min(self._deadline, time.monotonic() + grace)
+        self._stopped.set()
 
     async def play(self, tasks: Iterable[Task]) -> Tally:
         """Play all tasks. Raises the first error that makes going on useless (server, storage)."""
