@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.rigs import slurm as rigs
+from tests.rigs.required import missing
 from tests.rigs.slurm import SlurmRig
 
 
@@ -44,7 +45,7 @@ def running(rig: SlurmRig, job: str) -> bool:
 def small() -> Iterator[SlurmRig]:
     """A cluster for one test, without accounting, to break things in."""
     if reason := rigs.available(accounting=False):
-        pytest.skip(reason)
+        missing(reason)
     with SlurmRig(accounting=False) as rig:
         yield rig
 
@@ -121,7 +122,7 @@ def test_a_requeued_job_runs_again_soon(slurm: SlurmRig, tmp_path: Path) -> None
 
 def test_a_limit_set_with_sacctmgr_is_enforced() -> None:
     if reason := rigs.available():
-        pytest.skip(reason)
+        missing(reason)
     with SlurmRig(enforce="associations,limits,qos", max_array_size=5) as rig:
         rig.run("sacctmgr", "-i", "add", "qos", "small", "set", "MaxSubmitJobsPerUser=2")
         rig.run("sacctmgr", "-i", "modify", "account", "flock", "set", "qos+=small")
@@ -171,7 +172,7 @@ def leftovers(run_dir: Path) -> list[str]:
 
 def test_stop_leaves_nothing(tmp_path: Path) -> None:
     if reason := rigs.available():
-        pytest.skip(reason)
+        missing(reason)
     with SlurmRig() as rig:
         stubborn = "trap '' TERM; touch there; for i in $(seq 100); do sleep 10; done"
         submit(rig, tmp_path, stubborn)
@@ -185,7 +186,7 @@ def test_stop_leaves_nothing(tmp_path: Path) -> None:
 
 def test_nothing_is_left_where_the_owner_is_killed(tmp_path: Path) -> None:
     if reason := rigs.available():
-        pytest.skip(reason)
+        missing(reason)
     owner = subprocess.Popen([sys.executable, rigs.__file__, "up", str(tmp_path)])
     eventually((tmp_path / "env").exists)
     conf = Path((tmp_path / "env").read_text().strip().removeprefix("export SLURM_CONF="))
@@ -201,7 +202,7 @@ def test_nothing_is_left_where_the_owner_is_killed(tmp_path: Path) -> None:
 
 def test_up_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
     if reason := rigs.available():
-        pytest.skip(reason)
+        missing(reason)
     owner = subprocess.Popen([sys.executable, rigs.__file__, "up", str(tmp_path / "new")])
     eventually((tmp_path / "new/env").exists)
     owner.terminate()
@@ -211,7 +212,7 @@ def test_up_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
 
 def test_shell_passes_the_exit_status_on() -> None:
     if reason := rigs.available():
-        pytest.skip(reason)
+        missing(reason)
     command = [sys.executable, rigs.__file__, "shell", "--", "sh", "-c", "sinfo -h -o %D && exit 7"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (7, "2\n")

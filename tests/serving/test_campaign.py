@@ -13,6 +13,7 @@ import pytest
 
 from automate.arena.verdict import ACCEPTED
 from tests.rigs import vllm as rig
+from tests.rigs.required import missing
 
 MODELS = ("tulu3-8b-rank64-alpha1e5-001-step6000", "tulu3-8b-rank64-alpha1e5-001-step12000")
 BASELINE = "llama3.1-8b-instruct"
@@ -22,7 +23,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 def real_data() -> Path:
     path = Path(os.environ.get("FLOCK_HPC_TEST_DATA", PROJECT.parent / "shared" / "data")) / "arena-hard-auto"
     if not path.is_dir():
-        pytest.skip(f"no test data at {path}: set FLOCK_HPC_TEST_DATA")
+        missing(f"no test data at {path}: set FLOCK_HPC_TEST_DATA")
     return path
 
 
