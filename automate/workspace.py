@@ -153,6 +153,26 @@ class Workspace:
         return self.state / "runs"
 
     @property
+    def nodes(self) -> Path:
+        """Which nodes' deaths were forgiven, and when."""
+        return self.state / "nodes"
+
+    @property
+    def queue_cache(self) -> Path:
+        """Slurm's last answer, shared by everybody who only looks."""
+        return self.state / "queue"
+
+    @property
+    def cache(self) -> Path:
+        """What can be made again from other files, at a price."""
+        return self.state / "cache"
+
+    @property
+    def rehearsals(self) -> Path:
+        """Workspaces in which plans were rehearsed."""
+        return self.state / "rehearsals"
+
+    @property
     def local_queue(self) -> Path:
         return self.state / "local"
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from automate.arena.benchmark import Answers, Question, missing_uids, read_api_config, read_questions, unique
+from automate.arena.codes import CODES
 from automate.arena.context import baseline_map, load_answers
 from automate.arena.findings import (
     Finding,
@@ -44,49 +45,6 @@ LONG_TOKEN = 8
 """Bytes a token of running text hardly ever covers; runs of one character are counted as three."""
 
 _RUN = re.compile(r"(.)\1{3,}", re.DOTALL)
-
-CODES: dict[str, str] = {
-    "FH101": "a name in the models list is double or can't be used",
-    "FH102": "a model or the judge is not in api_config.yaml, or that file can't be read",
-    "FH103": "a model has no answer file, or one that can't be read",
-    "FH104": "a model's answers: complete, or questions without an answer",
-    "FH105": "a model answers one question more than once",
-    "FH106": "an answer file has lines that can't be read",
-    "FH107": "the answers are to another bench's questions",
-    "FH108": "some answers are empty; they are judged like any other",
-    "FH109": "the rows of an answer file name another model than the file",
-    "FH110": "no model can be judged",
-    "FH111": "the baseline is among the models to judge",
-    "FH112": "the bench's questions can't be read",
-    "FH201": "the baseline's answers: complete, or missing, incomplete, double or unreadable",
-    "FH202": "the baseline is not in api_config.yaml",
-    "FH203": "a category has no baseline",
-    "FH301": "judge.path is not given",
-    "FH302": "judge.path is not a folder that jobs can be sure to find",
-    "FH303": "the judge's folder lacks weights or a config.json that can be read",
-    "FH304": "whether the judge's weights and one context fit the GPUs",
-    "FH305": "how many mean games fit the GPUs at once",
-    "FH306": "GPUs asked for, GPUs used and attention heads don't go together",
-    "FH307": "the memory of a GPU is not known",
-    "FH308": "games that will not, or may not, fit the judge's context",
-    "FH309": "by its name the judge is too large for the GPUs",
-    "FH310": "the address or the key of a paid judge is missing",
-    "FH311": "a rehearsal judge is set: its verdicts mean nothing",
-    "FH312": "an option of the rehearsal judge is unknown or has a bad value",
-    "FH313": "the judge's server is given a longer context than the model's own",
-    "FH401": "the judge's prompts can't be read or used",
-    "FH402": "the judge's prompts are not Arena-Hard's",
-    "FH403": "a category has no judge prompt",
-    "FH404": "upstream's own program can't play this campaign",
-    "FH501": "a command, virtual environment or container is not there",
-    "FH502": "the interpreter of the jobs can't import flock-hpc",
-    "FH503": "whether the cluster would accept a job",
-    "FH504": "a folder of the workspace can't be written",
-    "FH505": "too little disk space for the games",
-    "FH506": "no GPU is seen on this machine",
-}
-"""What each code stands for. A code never changes its meaning."""
-
 
 @dataclass(frozen=True)
 class Report:

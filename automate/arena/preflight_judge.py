@@ -20,7 +20,8 @@ from automate.arena.serve import api_key
 from automate.arena.weights import ModelFolder, read_model_folder
 from automate.errors import FlockError
 from automate.serving.rehearsal_behaviour import Behaviour, add_behaviour_arguments
-from automate.settings import Scalar, Settings, Slurm
+from automate.settings import Settings, Slurm
+from automate.settings_base import Scalar
 from automate.workspace import Workspace
 
 GIB = 1 << 30

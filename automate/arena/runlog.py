@@ -5,6 +5,7 @@ Evidence for the monitor and for submission; never a promise that a job lives.""
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -25,8 +26,31 @@ def own_job_id(environ: Mapping[str, str] | None = None) -> str | None:
     return f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
 
 
+def own_node(environ: Mapping[str, str] | None = None) -> str:
+    """This node as Slurm (or the local queue) names it; else the host's name."""
+    env = os.environ if environ is None else environ
+    return env.get("FLOCK_HPC_NODE") or env.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def own_restart(environ: Mapping[str, str] | None = None) -> int:
+    """How often this job was requeued before this start."""
+    count = (os.environ if environ is None else environ).get("SLURM_RESTART_COUNT") or "0"
+    return int(count) if count.isdigit() else 0
+
+
 class RunLog:
-    """The record of one start of one batch."""
+    """The record of one start of one batch. Its keys, each absent where it is not known (yet):
+
+    plan, batch, job, restart, holder, node, gpus (cards asked for), gpu (their name), time_limit (seconds);
+    phase (starting, loading, playing, draining, ended), started, updated, ended (epoch seconds), seconds (of this
+    start, by a clock that never jumps), play_seconds; due, played, unanswered, in_flight, outcomes, usage (tokens of
+    prompts, replies, cached), game_seconds (median, p95, max), rate (games/s over the last minute);
+    server (running, waiting, kv_usage, kv_tokens, prompt_rate, output_rate in tokens/s, prefix_hits as a share, time);
+    gpu_use (list: index, name, memory_used_mb, memory_total_mb, utilization in percent);
+    load (list, one for each server that became ready: seconds, weights in bytes, disk_rate in bytes/s, filesystem,
+    staged); deaths (list: cause, what, node, node_fault, time); skipped, status, error, hopeless;
+    stopped_by (time limit, stalled, SIGTERM, ...), next (kind: requeue, successor, slurm or none; job; why).
+    """
 
     def __init__(self, folder: Path, plan: str, batch: int) -> None:
         job = own_job_id()
@@ -34,7 +58,7 @@ class RunLog:
         self.path = folder / f"{self.name}.json"
         self.data: dict[str, Any] = {
             "plan": plan, "batch": batch, "job": job, "holder": asdict(claims.myself()), "phase": "starting",
-            "started": time.time(),
+            "started": time.time(), "node": own_node(), "restart": own_restart(),
         }
 
     def update(self, **values: object) -> None:

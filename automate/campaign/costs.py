@@ -10,6 +10,7 @@ from automate.arena.batches import needs_gpu
 from automate.arena.context import load_answers
 from automate.arena.progress import Progress
 from automate.campaign.plans import StoredPlan
+from automate.durations import seconds_of
 from automate.workspace import Workspace
 
 
@@ -27,21 +28,6 @@ class Cost:
 SECONDS_PER_PROMPT_TOKEN, SECONDS_PER_OUTPUT_TOKEN = 1.18e-4, 3.82e-4
 """A 70B FP8 judge on one H200, fitted to published TensorRT-LLM throughput; other judges and cards differ."""
 OUTPUT_TOKENS, LOAD_SECONDS = 700, 300
-
-
-def seconds_of(time_limit: str) -> float:
-    """Slurm's time formats in seconds: minutes, MM:SS, HH:MM:SS, D-HH[:MM[:SS]]."""
-    days, _, rest = time_limit.rpartition("-")
-    parts = [int(part) for part in rest.split(":")] if rest.replace(":", "").isdigit() else []
-    if not parts:
-        return float("inf")
-    if days:
-        hours, minutes, seconds = (*parts, 0, 0)[:3]
-    elif len(parts) == 3:
-        hours, minutes, seconds = parts
-    else:
-        hours, minutes, seconds = 0, parts[0], parts[1] if len(parts) == 2 else 0
-    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
 
 
 def estimate(workspace: Workspace, stored: StoredPlan | None, progress: Progress) -> Cost:

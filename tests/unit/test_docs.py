@@ -19,7 +19,7 @@ from automate.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
-START = "<!-- codes: from automate.arena.preflight.CODES by `python -m tests.unit.test_docs` -->\n"
+START = "<!-- codes: from automate.arena.codes.CODES by `python -m tests.unit.test_docs` -->\n"
 END = "<!-- end of codes -->\n"
 ROW = re.compile(r"^\| `([^`]+)` \| (.*) \|$", re.MULTILINE)
 
