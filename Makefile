@@ -1,13 +1,14 @@
 # make demo    set up, and run a whole campaign on bundled examples
 # make test    set up, and run the tests that need nothing but Python
 # make real    the tests with a real Slurm and a real vLLM (installs both; Debian or Ubuntu, root or sudo)
+# make soak    a hundred kills over a campaign of three real checkpoints on a real Slurm (half an hour)
 # make lint    ruff, mypy --strict, shellcheck, import rules
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test real lint clean
+.PHONY: demo test real soak lint clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +26,10 @@ real: $(READY)
 	scripts/setup-test-slurm.sh
 	scripts/setup-test-vllm.sh
 	FLOCK_HPC_REQUIRE_REAL=1 $(BIN)/python -m pytest -q tests/cluster tests/serving
+
+soak: $(READY)
+	scripts/setup-test-slurm.sh
+	$(BIN)/python benchmarks/soak.py --kills 100
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -67,16 +67,20 @@ class ClusterError(FlockError):
 
 
 class SubmitError(ClusterError):
-    """The cluster refused a job; carries Slurm's own words."""
+    """The cluster refused a job; carries Slurm's own words. `unsure` says that it may have taken it all the same."""
+
+    unsure: bool = False
 
 
 class ServerError(FlockError):
     """A model server didn't start, died, or is not the one that was started.
 
-    `hopeless` says that starting it again in the same way would fail in the same way.
+    `hopeless` says that starting it again in the same way would fail in the same way; `node_fault` that it would on
+    this node.
     """
 
     hopeless: bool = False
+    node_fault: bool = False
 
 
 class NotReadyError(FlockError):

@@ -143,6 +143,11 @@ class RecordWriter:
         except OSError as error:
             raise StorageError.of(error, path, "make a record file") from error
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file as far as this writer knows: what it found there, and what it wrote."""
+        return self._size
+
     def append(self, record: Mapping[str, Any]) -> None:
         """Append one record. On a full disk the part that was written is taken back and StorageError raised."""
         self.append_line(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
@@ -186,8 +191,11 @@ class RecordWriter:
                 os.close(fd)
 
 
-def replace_file(path: Path, data: bytes | Iterable[bytes], mode: int = 0o664) -> None:
-    """Replace a file whole: written beside it, flushed, renamed over it. Raises StorageError."""
+def replace_file(path: Path, data: bytes | Iterable[bytes], mode: int = 0o664, *, flush: bool = True) -> None:
+    """Replace a file whole: written beside it, flushed, renamed over it. Raises StorageError.
+
+    Without `flush` it may be torn after a crash of the machine: for what can be made again and tells that it is whole.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +203,8 @@ def replace_file(path: Path, data: bytes | Iterable[bytes], mode: int = 0o664) -
         with os.fdopen(fd, "wb") as file:
             file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

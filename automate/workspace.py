@@ -63,6 +63,19 @@ class Workspace:
         suffix = "" if part == 1 else f"_{part}"
         return self.scripts / f"run_arena_hard_judgment_array{suffix}.sh"
 
+    @property
+    def refill_script(self) -> Path:
+        """The small job that hands in what did not fit."""
+        return self.scripts / "run_arena_hard_judgment_refill.sh"
+
+    def waiting(self, plan: str) -> Path:
+        """That batches of a plan wait for a refill job to hand them in."""
+        return self.submissions / f"{check_name(plan, 'plan')}.waiting"
+
+    def stopped(self, plan: str) -> Path:
+        """That a plan was cancelled: nothing more of it is handed in."""
+        return self.submissions / f"{check_name(plan, 'plan')}.stopped"
+
     def batch_config(self, number: int) -> Path:
         return self.configs / f"arena_hard_judgment_batch_{number}.yaml"
 
@@ -126,6 +139,17 @@ class Workspace:
         """Folder of a model's record files under this bench, judge and baseline."""
         return self._judge_state("journal", baseline) / check_name(model)
 
+    def _kept(self, kind: str, model: str, baseline: str) -> Path:
+        return self.cache / self._judge_state(kind, baseline).relative_to(self.state) / f"{check_name(model)}.{kind}"
+
+    def keys_file(self, model: str, baseline: str) -> Path:
+        """Where the keys of a model's wanted games are kept, so that they need not be computed again."""
+        return self._kept("keys", model, baseline)
+
+    def counts_file(self, model: str, baseline: str) -> Path:
+        """Where it is kept what was counted of a model's journal, so that it need not be read again."""
+        return self._kept("counts", model, baseline)
+
     def journal_baselines(self) -> list[str]:
         """Baselines that have records under this bench and judge."""
         folder = self._judge_state("journal", "x").parent
@@ -156,6 +180,21 @@ class Workspace:
     def nodes(self) -> Path:
         """Which nodes' deaths were forgiven, and when."""
         return self.state / "nodes"
+
+    @property
+    def journals(self) -> Path:
+        """The journals of all benches, judges and baselines."""
+        return self.state / "journal"
+
+    @property
+    def profiles(self) -> Path:
+        """The workspace's own cluster profiles; they win over the shipped ones."""
+        return self.root / "profiles"
+
+    @property
+    def doctor(self) -> Path:
+        """Jobs that only looked at the cluster: scripts, logs and what they found."""
+        return self.state / "doctor"
 
     @property
     def queue_cache(self) -> Path:

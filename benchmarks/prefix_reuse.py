@@ -18,11 +18,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from automate.arena.benchmark import Answers
 from automate.arena.context import load_answers, load_match
 from automate.arena.games import Game, Match
+from automate.arena.hearing import Heard
 from automate.arena.judge import Engine, Task, question_major
 from automate.arena.prompts import Message
 from automate.arena.referee import Ask, Referee
 from automate.arena.verdict import Verdict
-from automate.serving.client import Address, JudgeClient, Reply
+from automate.serving.client import Address, JudgeClient
 from automate.serving.limiter import Limiter
 from automate.serving.metrics import ServerMetrics, parse_metrics
 from benchmarks.support import Served, busy, print_table, real_workspace, spread
@@ -36,8 +37,8 @@ OURS, THEIRS = "question by question (ours)", "model by model"
 class OneAsk(Referee):
     """A referee that takes the first reply: a random model says nothing, and asking again would be other prompts."""
 
-    async def _conclude(self, messages: list[Message], reply: Reply, first: Verdict) -> tuple[Verdict, list[Reply]]:
-        return first, [reply]
+    async def _conclude(self, messages: list[Message], first: Heard) -> tuple[Verdict, list[Heard]]:
+        return first.verdict, []
 
 
 @dataclass(frozen=True)

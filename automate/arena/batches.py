@@ -18,9 +18,13 @@ from automate.arena.context import judge_path
 from automate.arena.prompts import Prompts
 from automate.arena.verdict import PATTERNS
 from automate.cluster.script import directives, log_pattern, render
+from automate.durations import seconds_of
 from automate.settings import Settings
 from automate.workspace import Workspace
 from automate.yamlfile import is_text
+
+MARGIN = 15.0
+"""Seconds for flushing, stopping the server and asking Slurm, at the end of a job."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +136,13 @@ def server_command(workspace: Workspace, python: str) -> list[str]:
         command += ["--tensor-parallel-size", str(judge.server.tensor_parallel_size)]
     if judge.server.max_model_len:
         command += ["--max-model-len", str(judge.server.max_model_len)]
+    if judge.server.load_format:
+        command += ["--load-format", judge.server.load_format]
     return [*command, "--enable-prompt-tokens-details", *judge.server.args]
 
 
-def _server(workspace: Workspace, python: str) -> dict[str, object] | None:
+def server_context(workspace: Workspace, python: str) -> dict[str, object] | None:
+    """What the templates need to know of the judge's server and its environment; None where a job starts none."""
     settings = workspace.settings
     if settings.judge.kind == "openai":
         return None
@@ -145,6 +152,7 @@ def _server(workspace: Workspace, python: str) -> dict[str, object] | None:
         "container": around.container if "://" in (around.container or "") else _full(workspace, around.container),
         "setup": around.setup, "variables": sorted(around.variables.items()),
         "command": server_command(workspace, python),
+        "judge_at": len(settings.judge.server.command) if settings.judge.kind == "vllm" else None,
     }
 
 
@@ -158,7 +166,28 @@ def needs_gpu(settings: Settings) -> bool:
     return settings.judge.kind == "vllm"
 
 
-def batch_script(workspace: Workspace, plan: Plan, batch: Batch, config: str, python: str) -> str:
+def drain_lead(drain: float, time_limit: float, longest_game: float, stop_timeout: float) -> int:
+    """Seconds before the time limit in which no more games are started.
+
+    Long enough for the longest game that was measured and for ending the server, at least `drain`, and at most half of
+    the time limit, so that something is played.
+    """
+    wanted = max(drain, 1.25 * longest_game + stop_timeout + min(MARGIN, stop_timeout))
+    return max(1, int(min(wanted, time_limit / 2, 65535)))
+
+
+def drain_signal(settings: Settings, longest_game: float = 0.0) -> str:
+    """When Slurm tells a job that its time is nearly over, in --signal's words.
+
+    Not USR1, which NCCL may take. `longest_game`: seconds, as earlier starts measured.
+    """
+    lead = drain_lead(settings.limits.drain, seconds_of(settings.slurm.time), longest_game,
+                      settings.judge.server.stop_timeout)
+    return f"B:USR2@{lead}"
+
+
+def batch_script(workspace: Workspace, plan: Plan, batch: Batch, config: str, python: str,
+                 longest_game: float = 0.0) -> str:
     """The text of a batch's job script; `config` is the text of its YAML, `python` the engine's interpreter."""
     settings = workspace.settings
     logs = {
@@ -166,9 +195,10 @@ def batch_script(workspace: Workspace, plan: Plan, batch: Batch, config: str, py
         for kind, suffix in (("output", "out"), ("error", "err"))
     }
     context = {
-        "directives": directives(settings.slurm, name=plan.job_name(batch), gpus=needs_gpu(settings), **logs),
+        "directives": directives(settings.slurm, name=plan.job_name(batch), gpus=needs_gpu(settings),
+                                 signal=drain_signal(settings, longest_game), **logs),
         "number": batch.number, "plan": plan.id, "games": batch.games, "version": __version__,
-        "models": batch.models, "server": _server(workspace, python),
+        "models": batch.models, "server": server_context(workspace, python),
         "environment": sorted(settings.environment.items()), "python": python,
         "workspace": workspace.root, "config": workspace.batch_config(batch.number),
         "sha256": hashlib.sha256(config.encode()).hexdigest(), "script": workspace.batch_script(batch.number),
@@ -177,7 +207,7 @@ def batch_script(workspace: Workspace, plan: Plan, batch: Batch, config: str, py
 
 
 def array_script(workspace: Workspace, plan: Plan, part: int, offset: int, indexes: Sequence[str],
-                 parallel: int | None) -> str:
+                 parallel: int | None, longest_game: float = 0.0) -> str:
     """The text of an array job's script. `indexes` is what --array takes; batch number = index + offset."""
     settings = workspace.settings
     spec = ",".join(indexes) + (f"%{parallel}" if parallel else "")
@@ -187,7 +217,7 @@ def array_script(workspace: Workspace, plan: Plan, part: int, offset: int, index
     }
     context = {
         "directives": directives(settings.slurm, name=plan.array_name(part), array=spec, gpus=needs_gpu(settings),
-                                 **logs),
+                                 signal=drain_signal(settings, longest_game), **logs),
         "plan": plan.id, "version": __version__, "offset": offset, "scripts": workspace.scripts,
         "script": workspace.array_script(part),
     }

@@ -31,6 +31,7 @@ CODES: dict[str, str] = {
     "FH311": "a rehearsal judge is set: its verdicts mean nothing",
     "FH312": "an option of the rehearsal judge is unknown or has a bad value",
     "FH313": "the judge's server is given a longer context than the model's own",
+    "FH314": "the judge's weights can't be staged, or only a job can tell",
     "FH401": "the judge's prompts can't be read or used",
     "FH402": "the judge's prompts are not Arena-Hard's",
     "FH403": "a category has no judge prompt",
@@ -41,5 +42,8 @@ CODES: dict[str, str] = {
     "FH504": "a folder of the workspace can't be written",
     "FH505": "too little disk space for the games",
     "FH506": "no GPU is seen on this machine",
+    "FH507": "the time limit is too short for loading the judge and ending in time",
+    "FH508": "how many batches fit under the limits on submitted jobs and on GPU-hours",
+    "FH509": "a partition, account or QOS is not on this cluster",
 }
 """What each code stands for. A code never changes its meaning."""

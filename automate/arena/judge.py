@@ -19,7 +19,7 @@ from automate.journal import Record
 from automate.serving.client import TransportFailed
 from automate.serving.limiter import Limiter
 from automate.serving.messages import Encoded
-from automate.serving.metrics import parse_metrics
+from automate.serving.metrics import ServerMetrics, parse_metrics
 
 Render = Callable[[], list[Message] | Encoded]
 Task = tuple[Game, Render]
@@ -84,6 +84,7 @@ class Engine:
         self.sink = sink
         self.admit = admit
         self.tally = Tally()
+        self.metrics: ServerMetrics | None = None
         self._stopped = asyncio.Event()
         self._changed = asyncio.Event()
         self._deadline = float("inf")
@@ -175,7 +176,7 @@ class Engine:
         while True:
             with contextlib.suppress(FlockError):
                 client = await self.referee.serving.client()
-                metrics = parse_metrics(await client.metrics())
+                metrics = self.metrics = parse_metrics(await client.metrics())
                 if not sized and metrics.kv_tokens:
                     self.limiter.size_for(metrics.kv_tokens, self._mean_tokens(metrics.prompt_tokens))
                     sized = True

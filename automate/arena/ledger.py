@@ -5,6 +5,7 @@ leaves upstream's file, and the old file is kept under superseded/."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import time
@@ -15,6 +16,7 @@ from orjson import Fragment
 
 from automate.arena.apart import copy_foreign_rows
 from automate.arena.benchmark import Answers
+from automate.arena.covered import mark_of, stamp_file
 from automate.arena.games import Game, Match, Recorded, Slot
 from automate.arena.prompts import Message
 from automate.arena.records import load
@@ -36,16 +38,13 @@ from automate.workspace import Workspace
 
 KEPT = 1024
 """How many games' messages a ledger keeps at most until their rows are written."""
-
-
-def stamp_file(workspace: Workspace, model: str, tag: str) -> Path:
-    """Where it is written down which records upstream's file was derived from."""
-    return workspace.journal(model, tag) / "rows.json"
+MARK_EVERY = 4 << 20
+"""After how many more bytes of upstream's file it is written down that they come from the journal."""
 
 
 def stamp(rows: Path, games: Sequence[Game], recorded: Recorded, attempts: int) -> str:
     """A hash of what upstream's file at `rows` holds when it is derived from these records."""
-    digest = hashlib.sha256(str(rows).encode())
+    digest = hashlib.sha256("/".join(rows.parts[-3:]).encode())  # holds where the workspace is moved
     for game in games:
         record = recorded.state(game, attempts).record
         if record is not None:
@@ -87,6 +86,7 @@ class ModelLedger:
         self._asked: dict[Slot, Encoded] = {}
         self._writer: RecordWriter | None = None
         self._rows: RecordWriter | None = None
+        self._marked = 0
 
     @property
     def rows_path(self) -> Path:
@@ -150,22 +150,37 @@ class ModelLedger:
 
     def sync(self) -> None:
         """Flush both files to the file system."""
-        for writer in (self._writer, self._rows):
-            if writer is not None:
-                writer.sync()
+        writer, rows = self._writer, self._rows
+        written = rows.size if rows is not None else 0
+        for one in (writer, rows):
+            if one is not None:
+                one.sync()
+        if rows is not None and written - self._marked >= MARK_EVERY:
+            with contextlib.suppress(StorageError):  # it only saves monitors the reading
+                self._mark("", rows, written)
+
+    def _mark(self, stamp: str, rows: RecordWriter, size: int) -> None:
+        """Write down that the first `size` bytes of upstream's file come from the journal, unless somebody else wrote
+        to it meanwhile; both must be flushed."""
+        alone = rows.path.stat().st_size <= rows.size
+        if not alone and not stamp:
+            return
+        self._marked = size
+        folder = self.workspace.journal(self.model, self.tag)
+        mark = mark_of(rows.path, size, folder, self.match.baseline_names) if alone else {}
+        write_json(stamp_file(self.workspace, self.model, self.tag), {"stamp": stamp, "bytes": size, **mark})
 
     def close(self) -> None:
         """Flush and close; harmless when not open."""
-        writers, self._writer, self._rows = (self._writer, self._rows), None, None
-        for writer in writers:
-            if writer is not None:
-                writer.close()
-        if writers[0] is not None:
-            if writers[0].path.stat().st_size == 0:
-                writers[0].path.unlink()
-            write_json(stamp_file(self.workspace, self.model, self.tag), {
-                "stamp": stamp(self.rows_path, self.games, self.recorded, self.attempts),
-                "bytes": self.rows_path.stat().st_size})
+        writer, rows = self._writer, self._rows
+        self._writer = self._rows = None
+        for one in (writer, rows):
+            if one is not None:
+                one.close()
+        if writer is not None and writer.path.stat().st_size == 0:
+            writer.path.unlink()
+        if rows is not None:
+            self._mark(stamp(self.rows_path, self.games, self.recorded, self.attempts), rows, rows.path.stat().st_size)
 
     def _row(self, uid: str) -> bytes | None:
         games = self._by_uid[uid]

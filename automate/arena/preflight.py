@@ -26,6 +26,7 @@ from automate.arena.findings import (
     some,
     warning,
 )
+from automate.arena.preflight_cluster import cluster_findings
 from automate.arena.preflight_judge import judge_findings
 from automate.arena.preflight_machine import machine_findings
 from automate.arena.prompts import Message, Prompts, load_prompts
@@ -254,4 +255,5 @@ def check(workspace: Workspace, models: Sequence[str], *, cluster: Cluster | Non
         found.append(error("FH110", "models", "no model can be judged" if names else "no model is named",
                            f"name models with complete answers in {workspace.answers}"))
     found += [*judge, *machine_findings(workspace, ready, games, cluster, executor, run)]
+    found += cluster_findings(workspace.settings, len(ready), executor)
     return Report(tuple(sorted(found, key=lambda finding: finding.code)), ready, blocked)

@@ -20,6 +20,8 @@ from automate.arena.serve import api_key
 from automate.arena.weights import ModelFolder, read_model_folder
 from automate.errors import FlockError
 from automate.serving.rehearsal_behaviour import Behaviour, add_behaviour_arguments
+from automate.serving.staging import MARGIN
+from automate.serving.staging_folder import NotStaged, expand, refusal_of
 from automate.settings import Settings, Slurm
 from automate.settings_base import Scalar
 from automate.workspace import Workspace
@@ -102,7 +104,32 @@ def judge_findings(workspace: Workspace, executor: str, run: Run) -> tuple[list[
             found.append(warning("FH506", "nvidia-smi", "shows no GPU of this machine, and vLLM is to serve the judge",
                                  "go on if that is a build for the CPU; judge.kind rehearsal needs no GPU"))
     found += [*_gpus(settings, folder, gpus), *_memory(settings, folder if folder and folder.weight_bytes else None)]
-    return found, context
+    return [*found, *_staging(settings, folder, executor)], context
+
+
+def _staging(settings: Settings, judge: ModelFolder | None, executor: str) -> Iterator[Finding]:
+    """What this machine can know of the staging folder; only a job sees its node's disk."""
+    staging, where = settings.judge.staging, "judge.staging.folder"
+    if staging.folder is None:
+        if staging.when == "always":
+            yield warning("FH314", where, "not given, so nothing is staged", "set it, or judge.staging.when to never")
+        return
+    elsewhere = "jobs say in their logs whether they staged the weights; where they can't, they load the original"
+    if staging.when == "never" or "$" in staging.folder:
+        if staging.when != "never":
+            yield note("FH314", where, f"'{staging.folder}' is known to jobs only", elsewhere)
+        return
+    try:
+        folder = expand(staging.folder, {})
+    except NotStaged as problem:
+        yield warning("FH314", where, f"{problem.what}: jobs load the original", "write a path of the nodes from / on")
+        return
+    if executor == "slurm" and not folder.is_dir():
+        yield note("FH314", where, f"there is no {folder} on this machine; the nodes may have it", elsewhere)
+        return
+    why = refusal_of(folder, judge.path if judge else None, int(judge.weight_bytes * MARGIN) if judge else 0)
+    if why:
+        yield warning("FH314", where, f"on this machine: {why}", elsewhere)
 
 
 def _folder(workspace: Workspace, found: list[Finding]) -> ModelFolder | None:

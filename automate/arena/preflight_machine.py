@@ -14,8 +14,11 @@ from pathlib import Path
 
 from automate.arena.batches import Batch, Plan, batch_script
 from automate.arena.findings import Finding, Run, error, from_error, passed, warning
+from automate.arena.preflight_time import time_findings
+from automate.arena.runlog import read_runs
 from automate.cluster.base import Cluster
 from automate.cluster.commands import have
+from automate.cluster.limits import limit_words
 from automate.cluster.slurm import advice
 from automate.errors import FlockError
 from automate.names import baseline_tag
@@ -38,6 +41,8 @@ def machine_findings(workspace: Workspace, models: Sequence[str], games: int, cl
         found.append(error("FH502", sys.executable, f"a job can't import flock-hpc with it: {last}",
                            "install flock-hpc into that environment; a folder to run it from is not enough"))
     found += _disk(workspace, models, games)
+    if executor == "slurm":
+        found += time_findings(workspace.settings, workspace.root, read_runs(workspace.runs))
     if cluster and not {"sbatch", "bash"} & {finding.subject for finding in found}:
         found.append(_accepted(workspace, models[0] if models else "preflight", games, cluster))
     return found
@@ -117,5 +122,7 @@ def _accepted(workspace: Workspace, model: str, games: int, cluster: Cluster) ->
         return from_error("FH503", cluster.kind, problem)
     if words is None:
         return passed("FH503", cluster.kind, "a job like these would be accepted")
+    if cluster.kind == "slurm" and (limit := limit_words(words)):
+        return passed("FH503", cluster.kind, f"a job like these would be accepted when there is room for it ({limit})")
     todo = advice(words) if cluster.kind == "slurm" else "mend the job's template"
     return error("FH503", cluster.kind, f"a job would be refused: {words}", todo)

@@ -4,6 +4,7 @@ Never writes; what is odd about a file is returned as text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,26 +17,32 @@ from automate.workspace import Workspace
 
 @dataclass
 class Loaded:
-    """A model's records, and what was odd about the files they came from."""
+    """A model's records, and what was odd about the files they came from (`rows_problems`: other programs' rows)."""
 
     recorded: Recorded
     problems: list[str] = field(default_factory=list)
     fresh_imports: list[Record] = field(default_factory=list)
     nulls: int = 0
     bad_labels: int = 0
+    rows_problems: list[str] = field(default_factory=list)
 
 
-def rows_files(workspace: Workspace, model: str, tag: str) -> list[Path]:
+def compared_folders(workspace: Workspace) -> list[Path]:
+    """The folders that hold rows against other baselines."""
+    folder = workspace.judgments
+    return sorted(path for path in folder.glob("compared_with_*") if path.is_dir()) if folder.is_dir() else []
+
+
+def rows_files(workspace: Workspace, model: str, tag: str, folders: Sequence[Path] | None = None) -> list[Path]:
     """Files that may hold rows of this baseline; each row says its own.
 
     Its own file, upstream's (the default may have changed), and every compared_with_* folder, whose names the
-    incumbent chose in its own way.
+    incumbent chose in its own way (`folders`, if they were looked up already).
     """
     default = workspace.default_baseline
     own = workspace.rows_file(model, tag, default)
     main = workspace.rows_file(model, default, default)
-    folder = workspace.judgments
-    apart = sorted(path for path in folder.glob("compared_with_*") if path.is_dir()) if folder.is_dir() else []
+    apart = compared_folders(workspace) if folders is None else folders
     return list(dict.fromkeys([own, main, *(path / own.name for path in apart)]))
 
 
@@ -59,17 +66,18 @@ def load(workspace: Workspace, answers: Answers, match: Match, tag: str) -> Load
     for path in rows_files(workspace, model, tag):
         mine = path == workspace.rows_file(model, tag, workspace.default_baseline)
         found: FoundRows = read_rows(path, assumed if mine else foreign)
-        out.problems += found.problems
+        out.rows_problems += found.problems
         out.nulls += found.nulls
         out.bad_labels += found.bad_labels
         own, lines = _strangers(found.records, answers, match.judge.name)
-        out.problems += [f"{path}: {line}" for line in lines]
+        out.rows_problems += [f"{path}: {line}" for line in lines]
         ours = [record for record in own if _take_baseline(record, assumed(record["uid"]), match)]
         fresh = unknown_to(recorded, ours)
         _mark_same_texts(fresh, answers, match, workspace.settings.honour_rows == "any-prompt")
         out.fresh_imports += fresh
         for record in fresh:
             recorded.add(record)
+    out.problems += out.rows_problems
     return out
 
 

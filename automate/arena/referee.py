@@ -5,6 +5,7 @@ Never blames a game for a server's trouble: no answer is no record."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,18 @@ from typing import Any, Protocol, TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from automate.arena.games import Game
+from automate.arena.hearing import (
+    CONCLUDE_TOKENS,
+    CONSTRAINT,
+    NO_THINKING,
+    THINKER_TOKENS,
+    Heard,
+    follow_up,
+    hear,
+    tail,
+)
 from automate.arena.prompts import Message
-from automate.arena.verdict import LABELS, Verdict, read_verdict
+from automate.arena.verdict import Verdict
 from automate.errors import FlockError
 from automate.journal import Record
 from automate.serving.client import JudgeClient, Messages, Reply, RequestRefused, TransportFailed
@@ -25,11 +36,6 @@ T = TypeVar("T")
 
 TEMPLATE_MARGIN = 384
 """Tokens that a chat template may add around the messages, at most, in the bytes bound."""
-
-CONCLUDE = "State your final verdict now: reply with one of these labels and nothing else: " + ", ".join(
-    f"[[{label}]]" for label in LABELS)
-CONCLUDE_TAIL = 6000
-CONCLUDE_TOKENS = 16
 
 
 class Serving(Protocol):
@@ -87,6 +93,9 @@ class Referee:
         self.limiter = limiter
         self.pace = pace
         self.retried = 0
+        self._thinks = False  # whether this judge has been seen to think
+        self._headless = False  # whether its replies begin inside a thought
+        self._switchable = True  # whether the server takes NO_THINKING
 
     async def play(self, game: Game, messages: list[Message] | Encoded) -> Record:
         """Play one game to a record. Raises TransportFailed (the game stays due) or ServerError (stop)."""
@@ -99,26 +108,33 @@ class Referee:
             return self._record(game, "too_long", began, reason=str(error))
         except RequestRefused as error:
             return self._record(game, "refused", began, reason=error.what)
-        verdict = read_verdict(reply.content)
-        replies = [reply]
+        heard = [self._hear(reply)]
+        verdict, reason = heard[0].verdict, heard[0].verdict.reason
         if verdict.label is None:
-            verdict, replies = await self._conclude(prompt.messages(), reply, verdict)
+            verdict, more = await self._conclude(prompt.messages(), heard[0])
+            heard, reason = heard + more, verdict.reason or reason
         outcome = "unparsed" if verdict.label is None else "verdict"
-        return self._record(game, outcome, began, verdict=verdict, replies=replies, reason=verdict.reason)
+        return self._record(game, outcome, began, verdict=verdict, heard=heard, reason=reason)
 
-    async def _room(self, prompt: Encoded) -> int:
+    def _hear(self, reply: Reply, constrained: bool = False) -> Heard:
+        heard = hear(reply, headless=self._headless, constrained=constrained)
+        self._headless = self._headless or heard.headless
+        self._thinks = self._thinks or heard.thinks
+        return heard
+
+    async def _room(self, prompt: Encoded, wanted: int | None = None, least: int | None = None) -> int:
         """max_tokens that the context leaves: by the bytes bound, and by /tokenize where that doesn't fit."""
-        wanted, context = self.ask.max_tokens, self.serving.context
+        wanted, least, context = wanted or self.ask.max_tokens, least or self.ask.min_output, self.serving.context
         if context is None or len(prompt.json) + TEMPLATE_MARGIN + wanted <= context:  # no text is longer than its JSON
             return wanted
         bound = bytes_bound(prompt.messages())
         if bound + wanted <= context:
             return wanted
         if not self.ask.tokenize:
-            return max(min(wanted, context - bound), min(wanted, self.ask.min_output))
+            return max(min(wanted, context - bound), min(wanted, least))
         tokens, length = await self._with_retries(lambda client: client.count_tokens(prompt.fragment))
         left = (length or context) - tokens
-        if left < min(self.ask.min_output, wanted):
+        if left < min(least, wanted):
             raise TooLong(f"{tokens} prompt tokens leave {max(left, 0)} of the context's {length or context}")
         return min(wanted, left)
 
@@ -155,38 +171,55 @@ class Referee:
                 return await self._once(call)
         raise TransportFailed("no attempt was made")
 
-    async def _conclude(self, messages: list[Message], reply: Reply, first: Verdict) -> tuple[Verdict, list[Reply]]:
-        """Ask once more, for the label only; constrained where the server can."""
-        said = (reply.content or reply.reasoning or "").rpartition("</think>")[2][-CONCLUDE_TAIL:]
-        follow_up: list[Mapping[str, object]] = [*messages]
-        if said.strip():
-            follow_up.append({"role": "assistant", "content": said})
-            follow_up.append({"role": "user", "content": CONCLUDE})
-        else:
-            follow_up[-1] = {"role": "user", "content": messages[-1]["content"] + "\n\n" + CONCLUDE}
-        choices = [f"[[{label}]]" for label in LABELS]
-        extra = {"structured_outputs": {"choice": choices}} if self.ask.structured else None
+    async def _conclude(self, messages: list[Message], first: Heard) -> tuple[Verdict, list[Heard]]:
+        """Ask once more, for the label only; constrained where the server can, and without thoughts where it can."""
+        wanted = min(self.ask.max_tokens, THINKER_TOKENS) if self._thinks else CONCLUDE_TOKENS
         try:
-            second = await self._send(follow_up, CONCLUDE_TOKENS, extra)
-        except RequestRefused as error:
-            return Verdict(None, reason=f"{first.reason}; asked to conclude: {error.what}"), [reply]
-        verdict = read_verdict(second.content)
+            asked, limit = await self._question(messages, tail(first), wanted)
+            reply = await self._last_word(asked, limit)
+        except (RequestRefused, TooLong) as error:
+            what = error.what if isinstance(error, RequestRefused) else str(error)
+            return Verdict(None, reason=f"{first.verdict.reason}; asked to conclude: {what}"), []
+        second = self._hear(reply, constrained=self.ask.structured)
+        verdict = second.verdict
         if verdict.label is None:
-            verdict = Verdict(None, reason=f"{first.reason}; asked to conclude: {verdict.reason}")
-        return verdict, [reply, second]
+            verdict = Verdict(None, reason=f"{first.verdict.reason}; asked to conclude: {verdict.reason}")
+        return verdict, [second]
+
+    async def _question(self, messages: list[Message], said: str, wanted: int) -> tuple[Encoded, int]:
+        """The follow-up and its room; without what was said where that doesn't fit. Raises TooLong."""
+        if said:
+            with contextlib.suppress(TooLong):
+                asked = Encoded.of(follow_up(messages, said))
+                return asked, await self._room(asked, wanted, CONCLUDE_TOKENS)
+        asked = Encoded.of(follow_up(messages, ""))
+        return asked, await self._room(asked, wanted, CONCLUDE_TOKENS)
+
+    async def _last_word(self, asked: Encoded, limit: int) -> Reply:
+        """Send a follow-up. A server that doesn't know the switch for thoughts is asked without it from then on."""
+        extra = CONSTRAINT if self.ask.structured else None
+        if not (self._thinks and extra and self._switchable):
+            return await self._send(asked.fragment, limit, extra)
+        try:
+            return await self._send(asked.fragment, limit, {**extra, **NO_THINKING})
+        except RequestRefused:
+            reply = await self._send(asked.fragment, limit, extra)
+        self._switchable = False
+        return reply
 
     def _record(self, game: Game, outcome: str, began: float, *, verdict: Verdict | None = None,
-                replies: Sequence[Reply] = (), reason: str | None = None) -> Record:
+                heard: Sequence[Heard] = (), reason: str | None = None) -> Record:
+        replies = [one.reply for one in heard]
         record: dict[str, Any] = {
             "source": "engine", "key": game.key, "model": game.model, "uid": game.uid, "order": game.order,
             "baseline": game.baseline, "category": game.category, "prompt_sha": game.prompt_sha,
             "outcome": outcome, "label": verdict.label if verdict else None,
-            "judgment": "\n".join(reply.content for reply in replies if reply.content),
+            "judgment": "\n".join(one.answer for one in heard if one.answer),
             "seconds": round(time.monotonic() - began, 3), "time": round(time.time(), 3),
         }
         if verdict and verdict.short:
             record["short"] = True
-        if reason and outcome != "verdict":
+        if reason:
             record["reason"] = reason
         if len(replies) > 1:
             record["asked_twice"] = True
@@ -194,8 +227,9 @@ class Referee:
             record["finish"] = replies[0].finish
             record["usage"] = [sum(r.prompt_tokens for r in replies), sum(r.output_tokens for r in replies),
                                sum(r.cached_tokens for r in replies)]
-        if replies and replies[0].reasoning:
-            record["reasoning"] = replies[0].reasoning
+        thoughts = "\n".join(one.thoughts for one in heard if one.thoughts)
+        if thoughts:
+            record["reasoning"] = thoughts
         return record
 
 

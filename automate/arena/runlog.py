@@ -41,7 +41,7 @@ def own_restart(environ: Mapping[str, str] | None = None) -> int:
 class RunLog:
     """The record of one start of one batch. Its keys, each absent where it is not known (yet):
 
-    plan, batch, job, restart, holder, node, gpus (cards asked for), gpu (their name), time_limit (seconds);
+    plan, batch, judge, job, restart, holder, node, gpus (cards asked for), gpu (their name), time_limit (seconds);
     phase (starting, loading, playing, draining, ended), started, updated, ended (epoch seconds), seconds (of this
     start, by a clock that never jumps), play_seconds; due, played, unanswered, in_flight, outcomes, usage (tokens of
     prompts, replies, cached), game_seconds (median, p95, max), rate (games/s over the last minute);
@@ -52,13 +52,13 @@ class RunLog:
     stopped_by (time limit, stalled, SIGTERM, ...), next (kind: requeue, successor, slurm or none; job; why).
     """
 
-    def __init__(self, folder: Path, plan: str, batch: int) -> None:
+    def __init__(self, folder: Path, plan: str, batch: int, **values: object) -> None:
         job = own_job_id()
         self.name = fresh_name(f"b{batch}")
         self.path = folder / f"{self.name}.json"
         self.data: dict[str, Any] = {
             "plan": plan, "batch": batch, "job": job, "holder": asdict(claims.myself()), "phase": "starting",
-            "started": time.time(), "node": own_node(), "restart": own_restart(),
+            "started": time.time(), "node": own_node(), "restart": own_restart(), **values,
         }
 
     def update(self, **values: object) -> None:

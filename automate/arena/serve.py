@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from aiolimiter import AsyncLimiter
 
+from automate.arena.hearing import CONCLUDE, CONCLUDE_TAIL, CONCLUDE_TOKENS, THINKER_TOKENS
 from automate.arena.job_config import JobConfig
-from automate.arena.runlog import own_job_id
+from automate.arena.runlog import own_job_id, own_node, read_runs
 from automate.errors import ConfigError
 from automate.journal import Record, read_journal
 from automate.serving.client import Address, JudgeClient
@@ -23,8 +24,11 @@ from automate.settings import Judge
 from automate.workspace import Workspace
 
 
-def launch_of(config: JobConfig, script: Path) -> Launch:
-    """How this batch's judge server is started: by the batch's own script."""
+def launch_of(config: JobConfig, script: Path, environment: Mapping[str, str] | None = None) -> Launch:
+    """How this batch's judge server is started: by the batch's own script, with `environment` besides its own.
+
+    A node on which servers died of its own fault before gets fewer tries.
+    """
     judge = config.settings.judge
     job = own_job_id() or f"pid{os.getpid()}"
     transport = "tcp" if judge.engine == "upstream" else judge.server.transport
@@ -32,8 +36,16 @@ def launch_of(config: JobConfig, script: Path) -> Launch:
         command=["bash", str(script), "serve"], model=judge.name, transport=transport,
         log=config.workspace.logs / f"judge-batch-{config.batch}_{job}_{config.plan}.server.log",
         load_timeout=judge.server.load_timeout, stop_timeout=judge.server.stop_timeout,
-        restarts=judge.server.restarts, request_timeout=judge.request_timeout,
+        restarts=judge.server.restarts, request_timeout=judge.request_timeout, environment=environment,
+        node_faults=max(1, config.settings.limits.bad_node_deaths - faults_here(config)),
     )
+
+
+def faults_here(config: JobConfig) -> int:
+    """How many servers of this workspace died of this node's fault in earlier starts."""
+    node = own_node()
+    return sum(1 for run in read_runs(config.workspace.runs) for death in run.get("deaths") or ()
+               if death.get("node_fault") and death.get("node") == node)
 
 
 def pace_of(requests_per_minute: float | None) -> Callable[[], Awaitable[None]] | None:
@@ -57,7 +69,8 @@ def api_key(judge: Judge, secrets: Path) -> str | None:
     if key:
         return key
     try:
-        return (secrets / judge.api_key_env).read_text(encoding="utf-8").strip()
+        own = secrets / str(os.getuid()) / judge.api_key_env
+        return (own if own.exists() else secrets / judge.api_key_env).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigError(f"the variable {judge.api_key_env} is not set, and no key was kept at submission",
                           where="judge.api_key_env",
@@ -107,6 +120,7 @@ class Budget:
         self._output = judge.price.output_per_million / 1e6
         self._max_tokens = judge.max_tokens
         self._reserved: dict[str, float] = {}
+        self._thinks = False
         self._freed = asyncio.Event()
         self.exhausted = False
 
@@ -124,6 +138,7 @@ class Budget:
     def spend(self, record: Record) -> None:
         """Count a record's usage in place of what was reserved for its game."""
         usage = record.get("usage") or (0, 0)
+        self._thinks = self._thinks or bool(record.get("reasoning"))
         self.spent += usage[0] * self._input + usage[1] * self._output
         self._reserved.pop(str(record.get("key")), None)
         self._freed.set()
@@ -132,7 +147,9 @@ class Budget:
         """Reserve what a game costs at most; waits for games in flight. False: the cap leaves no room for it."""
         if self.cap is None:
             return True
-        price = prompt_bytes / BYTES_PER_TOKEN * self._input + self._max_tokens * self._output
+        again = prompt_bytes + CONCLUDE_TAIL + len(CONCLUDE)  # a game without a label is asked for it once more
+        tokens = self._max_tokens + (min(self._max_tokens, THINKER_TOKENS) if self._thinks else CONCLUDE_TOKENS)
+        price = (prompt_bytes + again) / BYTES_PER_TOKEN * self._input + tokens * self._output
         while self.spent + sum(self._reserved.values()) + price > self.cap:
             if not self._reserved:
                 self.exhausted = True

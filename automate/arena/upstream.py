@@ -15,6 +15,7 @@ import yaml
 from automate.arena.context import baseline_map
 from automate.arena.job_config import JobConfig
 from automate.arena.ledger import ModelLedger
+from automate.arena.loading import Prepared
 from automate.arena.prompts import read_judge_settings
 from automate.arena.records import load
 from automate.arena.serve import launch_of
@@ -74,7 +75,7 @@ async def play_upstream(config: JobConfig, script: Path, ledgers: Mapping[str, M
                           where=str(workspace.settings_file), todo="set judge.engine: builtin, or mend the above")
     for ledger in ledgers.values():
         ledger.close()
-    async with JudgeServer(launch_of(config, script), say) as server:
+    async with JudgeServer(launch_of(config, script, Prepared().environment), say) as server:
         client = await server.client()
         entry = endpoint_file(workspace, client.address.base_url, server.key or "none")
         status = await _run(config, entry, server, say)

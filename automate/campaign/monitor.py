@@ -1,216 +1,217 @@
-"""The monitor's picture of a campaign: jobs, models, failures, logs.
+"""The monitor: looks at a campaign again and again, and keeps what makes the next look cheap.
 
-Only looks: one squeue call, no submission, no change. What can't be known is shown as unknown, with its reason."""
+Only looks: no submission, no change. What can't be known is shown as unknown, with its reason."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from automate.arena.benchmark import read_models_file
 from automate.arena.context import baseline_map, load_answers, load_match
-from automate.arena.games import ModelStatus
-from automate.arena.progress import ModelProgress, Progress
-from automate.campaign.state import BatchView, CampaignState, log_files, look
-from automate.errors import FlockError
+from automate.arena.progress import Progress
+from automate.campaign import outlook
+from automate.campaign.failures import Failure, failure
+from automate.campaign.lines import bare_line, batch_lines, job_line, latest_views, model_line
+from automate.campaign.picture import ICONS, SCHEMA, BatchLine, JobLine, ModelLine, Queue, Snapshot
+from automate.campaign.state import BatchView, CampaignState, look
+from automate.campaign.vitals import Rates, RunFiles, Vitals, rates, usual_load, vitals
+from automate.errors import FlockError, StorageError
 from automate.names import baseline_tag
-from automate.serving import causes
 from automate.workspace import Workspace
 
-SCHEMA = 1
-ICONS = {"complete": "✅", "partial": "🟡", "waiting": "🟡", "unknown": "❔", "no answers": "❌", "incomplete": "🟠"}
+__all__ = ["ICONS", "SCHEMA", "BatchLine", "Failure", "JobLine", "ModelLine", "Snapshot", "Watch", "snapshot"]
+
+ASK_EVERY = 10.0
+"""Seconds between two questions to Slurm, however often the view is drawn."""
+Mark = tuple[object, ...]
 
 
-@dataclass(frozen=True)
-class JobLine:
-    """A job that waits or runs, or of which nobody can tell."""
+class Watch:
+    """Looks at a campaign whenever `look` is called. `reopen` gives the workspace with its settings as they are now.
 
-    job: str
-    batch: int
-    plan: str
-    name: str
-    state: str
-    reason: str
-    evidence: str
-    elapsed: str
-    nodes: str
-    node_count: str
-    partition: str
-    user: str
+    A strict watch raises what keeps it from seeing the jobs; another shows it as a problem and goes on with what it
+    saw last. Holds one entry a model, a run record and a failed batch: nothing that grows with time alone.
+    """
 
+    def __init__(self, reopen: Callable[[], Workspace], *, strict: bool = False,
+                 clock: Callable[[], float] = time.time) -> None:
+        self._reopen = reopen
+        self._strict = strict
+        self._clock = clock
+        self._workspace = reopen()
+        self._opened = _stamp(self._workspace.settings_file)
+        self._state = CampaignState((), ())
+        self._runs = RunFiles(self._workspace.runs)
+        self._counted: Mark | None = None
+        self._progress: Progress | None = None
+        self._broken: tuple[Mark, Mark] | None = None
+        self._why_not: list[str] = []
+        self._bare: list[ModelLine] = []
+        self._baseline: dict[str, int | None] = {}
+        self._failures: dict[Mark, Failure] = {}
 
-@dataclass(frozen=True)
-class Failure:
-    """A batch whose newest job ended with games due, its class, and what to do."""
+    def look(self) -> Snapshot:
+        """One look at everything."""
+        problems: list[str] = []
+        now = self._clock()
+        workspace = self._open(problems)
+        queue = self._ask(workspace, problems)
+        runs = self._runs.read()
+        state = self._state
+        names = _names(workspace, state, problems)
+        models = self._count(workspace, names, problems)
+        due = {model.model: model.due for model in models}
+        load = usual_load(runs, workspace.settings.judge.name)
+        lines = [job_line(view, now, runs, load, workspace.settings.limits.requeues) for view in state.active]
+        running = tuple(line for line in lines if line.state == "running")
+        speed, (used, reserved) = _speed(state, now), outlook.gpu_hours(workspace, state, runs)
+        return Snapshot(
+            time=now, judge=workspace.settings.judge.name, judge_kind=workspace.settings.judge.kind,
+            bench=workspace.settings.bench, notices=self._told(workspace), problems=tuple(problems),
+            baseline=baseline_tag(workspace.settings.baseline), baseline_answers=self._answers(),
+            running=running, pending=tuple(line for line in lines if line.state == "queued"),
+            unknown=tuple(line for line in lines if line.state not in ("running", "queued")),
+            models=tuple(models), failures=self._failed(workspace, state, due, runs), logs=_logs(workspace.logs),
+            batches=batch_lines(workspace, state, models), rates=speed, queue=queue,
+            finish=outlook.finish(workspace, state, due, runs, now), bad_nodes=outlook.bad_nodes(workspace, runs),
+            gpu_hours=used, gpu_hours_set_aside=reserved, max_gpu_hours=workspace.settings.limits.max_gpu_hours)
 
-    batch: int
-    plan: str
-    job: str
-    state: str
-    cause: str
-    todo: str
-    evidence: str
-    log: str | None
+    def _open(self, problems: list[str]) -> Workspace:
+        """The workspace, opened anew where its settings file was written since."""
+        stamp = _stamp(self._workspace.settings_file)
+        if stamp != self._opened:
+            try:
+                self._workspace, self._opened = self._reopen(), stamp
+            except FlockError as error:
+                if self._strict:
+                    raise
+                problems.append(f"the settings as they were before are shown: {error}")
+        return self._workspace
 
-
-@dataclass(frozen=True)
-class ModelLine:
-    """A model: counts of answers, questions and games; `state` is one of ICONS."""
-
-    model: str
-    state: str
-    answers: int
-    empty_answers: int
-    missing_answers: int
-    questions: int
-    games: int
-    wanted: int
-    due: int
-    nulls: Mapping[str, int]
-    unverified: int
-    other_prompt: int
-    short_labels: int
-    stale: int
-    retrying: int
-    batch: int | None
-    problems: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Everything that the monitor shows, at one moment. Its JSON form carries `schema`."""
-
-    time: float
-    judge: str
-    judge_kind: str
-    bench: str
-    notices: tuple[str, ...]
-    problems: tuple[str, ...]
-    baseline: str
-    baseline_answers: Mapping[str, int | None]
-    running: tuple[JobLine, ...]
-    pending: tuple[JobLine, ...]
-    unknown: tuple[JobLine, ...]
-    models: tuple[ModelLine, ...]
-    failures: tuple[Failure, ...]
-    logs: tuple[tuple[str, int, float], ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """One JSON document; docs/monitor.md describes its keys."""
-        done = sum(1 for model in self.models if model.state == "complete")
-        totals = {
-            "models": len(self.models), "with_answers": sum(1 for m in self.models if m.answers),
-            "with_judgments": sum(1 for m in self.models if m.games), "complete": done,
-            "games": sum(m.games for m in self.models), "wanted": sum(m.wanted for m in self.models),
-            "due": sum(m.due for m in self.models),
-            "nulls": sum(sum(m.nulls.values()) for m in self.models),
-        }
-        logs = [{"path": path, "bytes": size, "modified": modified} for path, size, modified in self.logs]
-        return {"schema": SCHEMA, **asdict(self), "totals": totals, "logs": logs}
-
-
-def _job_line(view: BatchView) -> JobLine:
-    status = view.status
-    if status is None:
-        raise ValueError("a batch without a job")
-    return JobLine(
-        status.job, view.batch.number, view.stored.plan.id, status.name or view.stored.plan.job_name(view.batch),
-        view.state, status.reason, status.evidence, status.elapsed, status.nodes, status.node_count,
-        status.partition, status.user)
-
-
-def _state(status: ModelStatus | None, answers: int, missing: int) -> str:
-    if answers == 0:
-        return "no answers"
-    if status is None:
-        return "unknown"
-    if missing:
-        return "incomplete"
-    if status.due == 0 and status.wanted > 0:
-        return "complete"
-    return "partial" if status.wanted > status.due else "waiting"
-
-
-def _line(model: str, entry: ModelProgress, batch: int | None) -> ModelLine:
-    status = entry.status
-    return ModelLine(
-        model, _state(status, entry.answers, entry.missing), entry.answers, entry.empty, entry.missing,
-        status.questions_done, status.wanted - status.due, status.wanted, status.due, dict(status.nulls),
-        status.unverified, status.other_prompt, status.short_labels, status.stale, status.retrying,
-        batch, tuple(entry.problems[:5]))
-
-
-def _bare_line(workspace: Workspace, model: str) -> ModelLine:
-    """A model's line where games can't be counted, as the baseline or the questions can't be read."""
-    try:
-        answers = load_answers(workspace, model)
-    except FlockError:
-        answers = None
-    count = len(answers.texts) if answers else 0
-    return ModelLine(model, _state(None, count, 0), count, answers.empty if answers else 0, 0, 0, 0, 0, 0, {}, 0, 0, 0,
-                     0, 0, None)
-
-
-def _failure(workspace: Workspace, view: BatchView, due: int) -> Failure:
-    run = view.run or {}
-    logs = log_files(workspace, view)
-    server_logs = [path for path in logs if path.name.endswith(".server.log") and (view.job or "") in path.name]
-    cause, todo = "unknown", f"see 'flock-hpc logs {view.batch.number}'"
-    by_state = {
-        "timeout": ("time limit", "raise slurm.time, or lower --batch-size; then submit again: it goes on from here"),
-        "out_of_memory": ("host memory", "raise slurm.mem, then submit again"),
-        "node_fail": ("node failure", "submit again: it goes on from here"),
-        "preempted": ("preempted", "submit again: it goes on from here"),
-        "cancelled": ("cancelled", "submit again when you want it to go on"),
-    }
-    if view.state in by_state:
-        cause, todo = by_state[view.state]
-    elif run.get("error"):
-        cause, _, advice = str(run["error"]).partition("\n  -> ")
-        cause, todo = cause.split("\n")[0], advice or todo
-    elif view.state == "completed" or run.get("status") == 3:
-        cause, todo = f"ended with {due} games due", "submit again: it plays just those"
-    if server_logs and view.state == "failed":
-        found = causes.classify(causes.tail(server_logs[-1]))
-        if found is not causes.UNKNOWN:
-            cause, todo = f"judge server: {found.name}", found.todo
-    evidence = view.status.evidence if view.status else ""
-    return Failure(view.batch.number, view.stored.plan.id, view.job or "", view.state, cause, todo, evidence,
-                   str(logs[-1]) if logs else None)
-
-
-def _failures(workspace: Workspace, state: CampaignState, due: Mapping[str, int]) -> tuple[Failure, ...]:
-    latest: dict[str, BatchView] = {}
-    for view in state.batches:
-        for model in view.batch.models:
-            if view.status is not None:
-                latest[model] = view
-    found: dict[tuple[str, int], Failure] = {}
-    for view in latest.values():
-        games = sum(due.get(model, 0) for model in view.batch.models)
-        if not view.may_act and view.state != "planned" and games:
-            key = (view.stored.plan.id, view.batch.number)
-            found.setdefault(key, _failure(workspace, view, games))
-    return tuple(found.values())
-
-
-def _logs(folder: Path, most: int = 5) -> tuple[tuple[str, int, float], ...]:
-    if not folder.is_dir():
-        return ()
-    stats = []
-    for path in folder.iterdir():
+    def _ask(self, workspace: Workspace, problems: list[str]) -> Queue:
+        """Take in plans, submissions and jobs; what was known before stays where that can't be done."""
         try:
-            stat = path.stat()
-        except OSError:
-            continue
-        stats.append((str(path), stat.st_size, stat.st_mtime))
-    return tuple(sorted(stats, key=lambda item: -item[2])[:most])
+            state = look(workspace, max_age=ASK_EVERY)
+        except (FlockError, OSError) as error:
+            if self._strict:
+                raise
+            problems.append(f"the jobs are shown as they were before: {error}")
+            return Queue()
+        self._state = _of_this(workspace, state)
+        problem = state.queue_problem if _needs_slurm(workspace, state) else None
+        return Queue(self._clock() - state.asked, problem or "")
+
+    def _count(self, workspace: Workspace, names: list[str], problems: list[str]) -> list[ModelLine]:
+        """Every model's games: made anew where names or settings changed, else what was written since."""
+        mark = (*names, workspace.settings.model_dump_json())
+        if self._progress is None and (mark, _inputs(workspace, names)) == self._broken:
+            problems += self._why_not
+            return self._bare
+        try:
+            if self._progress is None or mark != self._counted:
+                self._load(workspace, names)
+                self._counted = mark
+            else:
+                self._progress.refresh(inputs=True)
+        except (FlockError, OSError) as error:
+            return self._bare_lines(workspace, names, mark, error, problems)
+        batch_of = {model: view.batch.number for view in self._state.batches if view.status
+                    for model in view.batch.models}
+        entries = self._progress.models if self._progress else {}
+        return [model_line(model, entry, batch_of.get(model)) for model, entry in entries.items()]
+
+    def _load(self, workspace: Workspace, names: list[str]) -> None:
+        self._progress = None
+        self._baseline = _baseline_answers(workspace)
+        self._progress = Progress(workspace, load_match(workspace), names)
+
+    def _bare_lines(self, workspace: Workspace, names: list[str], mark: Mark, error: Exception,
+                    problems: list[str]) -> list[ModelLine]:
+        """What is known without counting games. Tried again when a file changes, or at once where it could not be
+        read."""
+        self._progress = None
+        with contextlib.suppress(FlockError):
+            self._baseline = _baseline_answers(workspace)
+        self._why_not = [str(error)]
+        self._bare = [bare_line(workspace, model) for model in names]
+        self._broken = None if isinstance(error, OSError | StorageError) else (mark, _inputs(workspace, names))
+        problems += self._why_not
+        return self._bare
+
+    def _told(self, workspace: Workspace) -> tuple[str, ...]:
+        prompts = self._progress.match.prompts if self._progress else None
+        found = [f"{prompts.notice} ({prompts.source})"] if prompts and prompts.notice else []
+        rehearsal = workspace.settings.judge.kind == "rehearsal"
+        return (*found, *(["rehearsal judge: its verdicts mean nothing"] if rehearsal else []))
+
+    def _answers(self) -> dict[str, int | None]:
+        """Answers of each baseline model, as they are now where they can be read."""
+        theirs = self._progress.match.baseline_answers if self._progress else {}
+        return {model: len(theirs[model].texts) if model in theirs else count
+                for model, count in self._baseline.items()}
+
+    def _failed(self, workspace: Workspace, state: CampaignState, due: Mapping[str, int],
+                runs: list[dict[str, Any]]) -> tuple[Failure, ...]:
+        """Batches whose newest job ended with games due; a log is read once for each end of a job."""
+        found: dict[Mark, Failure] = {}
+        for view in latest_views(state):
+            games = sum(due.get(model, 0) for model in view.batch.models)
+            if not view.may_act and games:
+                updated = (view.run or {}).get("updated")
+                key = (view.stored.plan.id, view.batch.number, view.job, view.state, games, updated)
+                found[key] = self._failures.get(key) or failure(workspace, view, games, runs)
+        self._failures = found
+        return tuple(found.values())
 
 
-def _models(workspace: Workspace, state: CampaignState, problems: list[str]) -> list[str]:
+def snapshot(workspace: Workspace) -> Snapshot:
+    """Look at everything once. Raises FlockError where plans or submissions can't be read."""
+    return Watch(lambda: workspace, strict=True).look()
+
+
+def _needs_slurm(workspace: Workspace, state: CampaignState) -> bool:
+    """Whether it matters that Slurm can't be asked: not where all jobs run on this machine."""
+    kinds = {submission.executor for submission in state.submissions}
+    executor = workspace.settings.executor
+    return "slurm" in kinds or executor == "slurm" or (executor == "auto" and not kinds)
+
+
+def _speed(state: CampaignState, now: float) -> Rates:
+    running: list[Vitals] = [vitals(view.run, now) for view in state.active if view.state == "running"]
+    return rates([one for one in running if one.phase != "ended"])
+
+
+def _stamp(path: Path) -> Mark:
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _baseline_answers(workspace: Workspace) -> dict[str, int | None]:
+    """Answers of each baseline model; None where it has no answer file."""
+    found: dict[str, int | None] = {}
+    for model in sorted(set(baseline_map(workspace.settings.baseline).values())):
+        answers = load_answers(workspace, model)
+        found[model] = len(answers.texts) if answers else None
+    return found
+
+
+def _inputs(workspace: Workspace, names: list[str]) -> Mark:
+    """The files without which games can't be counted, as they are now."""
+    models = [*names, *sorted(set(baseline_map(workspace.settings.baseline).values()))]
+    files = [workspace.questions, workspace.bench_settings, workspace.judge_utils]
+    return tuple(_stamp(path) for path in [*files, *map(workspace.answer_file, models)])
+
+
+def _names(workspace: Workspace, state: CampaignState, problems: list[str]) -> list[str]:
     """The models file's names, and those of batches that are not in it."""
     names: list[str] = []
     try:
@@ -235,36 +236,17 @@ def _of_this(workspace: Workspace, state: CampaignState) -> CampaignState:
     return replace(state, batches=tuple(view for view in state.batches if view.may_act or mine(view)))
 
 
-def snapshot(workspace: Workspace) -> Snapshot:
-    """Look at everything once."""
-    problems: list[str] = []
-    notices: list[str] = []
-    state = _of_this(workspace, look(workspace))
-    names = _models(workspace, state, problems)
-    batch_of = {model: view.batch.number for view in state.batches if view.status for model in view.batch.models}
-    due: dict[str, int] = {}
-    baseline: dict[str, int | None] = {}
-    for model in sorted(set(baseline_map(workspace.settings.baseline).values())):
-        answers = load_answers(workspace, model)
-        baseline[model] = len(answers.texts) if answers else None
+def _logs(folder: Path, most: int = 5) -> tuple[tuple[str, int, float], ...]:
+    """Path, size and time of the newest logs."""
+    found = []
     try:
-        match = load_match(workspace)
-        if match.prompts.notice:
-            notices.append(f"{match.prompts.notice} ({match.prompts.source})")
-        progress = Progress(workspace, match, names)
-        lines = [_line(model, entry, batch_of.get(model)) for model, entry in progress.models.items()]
-        due = progress.due
-    except FlockError as error:
-        problems.append(str(error))
-        lines = [_bare_line(workspace, model) for model in names]
-    if workspace.settings.judge.kind == "rehearsal":
-        notices.append("rehearsal judge: its verdicts mean nothing")
-    jobs = [(view, _job_line(view)) for view in state.batches if view.may_act]
-    return Snapshot(
-        time=time.time(), judge=workspace.settings.judge.name, judge_kind=workspace.settings.judge.kind,
-        bench=workspace.settings.bench, notices=tuple(notices), problems=tuple(problems),
-        baseline=baseline_tag(workspace.settings.baseline), baseline_answers=baseline,
-        running=tuple(line for view, line in jobs if view.state == "running"),
-        pending=tuple(line for view, line in jobs if view.state == "queued"),
-        unknown=tuple(line for view, line in jobs if view.state not in ("running", "queued")),
-        models=tuple(lines), failures=_failures(workspace, state, due), logs=_logs(workspace.logs))
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    stat = entry.stat()
+                except OSError:
+                    continue  # removed since
+                found.append((entry.path, stat.st_size, stat.st_mtime))
+    except OSError:
+        return ()
+    return tuple(sorted(found, key=lambda item: -item[2])[:most])

@@ -7,18 +7,22 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
+from pydantic import ValidationError
 
 from automate.arena.batches import Batch, Plan, array_script, balance, batch_config, batch_script, plan_tag
+from automate.arena.ending import longest_game
 from automate.arena.prompts import Prompts
+from automate.arena.runlog import read_runs
 from automate.cluster.slurm import compress
-from automate.errors import DataError
+from automate.errors import ConfigError, DataError
 from automate.journal import read_json, replace_file, write_json
 from automate.names import baseline_tag
+from automate.settings import Settings
 from automate.workspace import Workspace
 
 
@@ -37,11 +41,12 @@ class ArrayPart:
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """A plan with what else is kept of it."""
+    """A plan with what else is kept of it. `root`: the workspace's folder when its files were written, if known."""
 
     plan: Plan
     parts: tuple[ArrayPart, ...]
     settings: dict[str, Any]
+    root: str | None = None
 
     def batch(self, number: int) -> Batch | None:
         return next((batch for batch in self.plan.batches if batch.number == number), None)
@@ -62,12 +67,12 @@ def split_array(numbers: Sequence[int], max_array_size: int, first_part: int = 1
 
 
 def save_plan(workspace: Workspace, stored: StoredPlan) -> None:
-    """Keep a plan; its file is written once."""
+    """Keep a plan; its file is written once, and again where its files were written for another folder."""
     plan = stored.plan
     write_json(workspace.plans / f"{plan.id}.json", {
         "id": plan.id, "tag": plan.tag, "baseline": plan.baseline, "limit_questions": plan.limit_questions,
         "batches": [asdict(batch) for batch in plan.batches], "parts": [asdict(part) for part in stored.parts],
-        "settings": stored.settings,
+        "settings": stored.settings, "root": str(workspace.root),
     })
 
 
@@ -75,7 +80,7 @@ def _stored(data: dict[str, Any]) -> StoredPlan:
     batches = tuple(Batch(b["number"], tuple(b["models"]), b["games"]) for b in data["batches"])
     plan = Plan(data["id"], data["tag"], data["baseline"], batches, data.get("limit_questions"))
     parts = tuple(ArrayPart(p["part"], p["offset"], tuple(p["numbers"])) for p in data["parts"])
-    return StoredPlan(plan, parts, data["settings"])
+    return StoredPlan(plan, parts, data["settings"], data.get("root"))
 
 
 def read_plans(workspace: Workspace) -> list[StoredPlan]:
@@ -110,7 +115,7 @@ def make_plan(workspace: Workspace, due: Mapping[str, int], *, size: int, first:
                 limit_questions)
     parts = split_array([batch.number for batch in batches], max_array_size, first_part)
     settings = orjson.loads(orjson.dumps(workspace.settings.model_dump(mode="json")))
-    return StoredPlan(plan, parts, settings)
+    return StoredPlan(plan, parts, settings, str(workspace.root))
 
 
 def same_work(one: StoredPlan, other: StoredPlan) -> bool:
@@ -121,18 +126,77 @@ def same_work(one: StoredPlan, other: StoredPlan) -> bool:
 
 
 def write_files(workspace: Workspace, stored: StoredPlan, prompts: Prompts, parallel: int | None,
-                python: str = sys.executable) -> None:
-    """Write each batch's YAML and script, and the array scripts, of a plan."""
-    plan = stored.plan
+                python: str = sys.executable, numbers: Collection[int] | None = None) -> None:
+    """Write each batch's YAML and script (of `numbers` only, if given), and the array scripts, of a plan."""
+    plan, longest = stored.plan, longest_game(read_runs(workspace.runs), workspace.settings.judge.name)
     for batch in plan.batches:
+        if numbers is not None and batch.number not in numbers:
+            continue
         config = batch_config(workspace, plan, batch, prompts)
         replace_file(workspace.batch_config(batch.number), config.encode())
-        script = batch_script(workspace, plan, batch, config, python)
+        script = batch_script(workspace, plan, batch, config, python, longest)
         replace_file(workspace.batch_script(batch.number), script.encode(), 0o775)
     for part in stored.parts:
-        text = array_script(workspace, plan, part.part, part.offset, [compress(part.indexes)], parallel)
+        text = array_script(workspace, plan, part.part, part.offset, [compress(part.indexes)], parallel, longest)
         replace_file(workspace.array_script(part.part), text.encode(), 0o775)
     workspace.logs.mkdir(parents=True, exist_ok=True)
+
+
+def moved(workspace: Workspace, stored: StoredPlan) -> bool:
+    """Whether a plan's files were written when the workspace lay in another folder; False where that is not known."""
+    return stored.root is not None and stored.root != str(workspace.root)
+
+
+def write_anew(workspace: Workspace, stored: StoredPlan, prompts: Prompts, parallel: int | None,
+               numbers: Collection[int]) -> StoredPlan:
+    """Write the files of some batches of a plan for the folder where the workspace lies now, with the plan's settings.
+
+    Raises ConfigError where those settings are not valid any more.
+    """
+    try:
+        settings = Settings.model_validate(stored.settings)
+    except ValidationError as error:
+        raise ConfigError(f"its settings can't be read by this flock-hpc: {error.error_count()} problems",
+                          where=f"plan {stored.plan.id}", todo="run 'flock-hpc judge --submit' to plan anew") from error
+    write_files(replace(workspace, settings=settings), stored, prompts, parallel, numbers=numbers)
+    here = replace(stored, root=str(workspace.root))
+    save_plan(workspace, here)
+    return here
+
+
+def foreign_files(workspace: Workspace, stored: StoredPlan, numbers: Collection[int]) -> bool:
+    """Whether files of these batches were written for another folder or plan, or are not there any more."""
+    parts = {part.part for number in numbers if (part := stored.part_of(number))}
+    files = [(workspace.batch_config(number), f"batch {number} of plan {stored.plan.id}.") for number in numbers]
+    scripts = [workspace.batch_script(number) for number in numbers] + [workspace.array_script(part) for part in parts]
+    files += [(script, stored.plan.id) for script in scripts]  # it stands in the logs' names
+    for path, mark in files:
+        try:
+            if mark not in path.read_text(encoding="utf-8"):
+                return True
+        except (OSError, UnicodeError):
+            return True
+    return moved(workspace, stored)
+
+
+def superseded(stored: StoredPlan, batch: Batch, plans: Sequence[StoredPlan],
+               submitted: Collection[str]) -> StoredPlan | None:
+    """The newest plan of those submitted that took a batch's number or one of its models over, if one did."""
+    for other in reversed(plans):
+        if other.plan.id <= stored.plan.id:
+            return None
+        if other.plan.id not in submitted:
+            continue
+        same = _judge_of(other) == _judge_of(stored)
+        for one in other.plan.batches:
+            if one.number == batch.number or (same and set(one.models) & set(batch.models)):
+                return other
+    return None
+
+
+def _judge_of(stored: StoredPlan) -> tuple[object, ...]:
+    judge = stored.settings.get("judge")
+    return stored.settings.get("bench"), judge.get("name") if isinstance(judge, dict) else None, stored.plan.baseline
 
 
 def remove_leftovers(workspace: Workspace, plans: Sequence[StoredPlan], keep: set[int], parts: set[int]) -> list[int]:

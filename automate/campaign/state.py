@@ -5,31 +5,34 @@ Never submits or cancels; an unknown state stays unknown, with its reason."""
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from automate.arena.batches import Batch
-from automate.arena.runlog import read_runs
 from automate.campaign.plans import StoredPlan, read_plans
+from automate.campaign.vitals import RunFiles
 from automate.cluster import slurm
+from automate.cluster.asking import known_users, me
 from automate.cluster.base import Cluster
 from automate.cluster.local import LocalCluster
 from automate.cluster.queue import JobState, JobStatus
+from automate.cluster.shared import ENDED, Answer, SharedQueue
 from automate.cluster.slurm import SlurmCluster
 from automate.cluster.submit import Submission, SubmissionBook
 from automate.errors import ClusterError, StorageError
 from automate.journal import read_json, write_json
 from automate.workspace import Workspace
 
-_FINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMEOUT,
-                    JobState.OUT_OF_MEMORY})
-
 
 @dataclass(frozen=True)
 class BatchView:
-    """A batch of a plan with its newest job, if any, and what that job says of itself."""
+    """A batch of a plan with its newest job, if any, and what that job says of itself.
+
+    `submissions`: how often it was handed over, without the successors that its own jobs submitted.
+    """
 
     stored: StoredPlan
     batch: Batch
@@ -58,10 +61,15 @@ class BatchView:
 
 @dataclass(frozen=True)
 class CampaignState:
-    """All batches of a workspace, newest plan last."""
+    """All batches of a workspace, newest plan last.
+
+    `asked`: how many seconds ago Slurm gave the answer that this rests on; `queue_problem`: why it could not be asked.
+    """
 
     batches: tuple[BatchView, ...]
     submissions: tuple[Submission, ...]
+    asked: float = 0.0
+    queue_problem: str | None = None
 
     @property
     def active(self) -> list[BatchView]:
@@ -88,11 +96,16 @@ def pick_cluster(workspace: Workspace, executor: str | None = None) -> Cluster:
     return LocalCluster(workspace.local_queue, workspace.root, parallel)
 
 
-def cluster_of_kind(workspace: Workspace, kind: str) -> Cluster | None:
-    """The cluster of a kind for looking only, or None where this machine doesn't have it."""
+def cluster_of_kind(workspace: Workspace, kind: str, users: Sequence[str] = ()) -> Cluster | None:
+    """The cluster of a kind for looking only (at the jobs of `users` too), or None where this machine has none."""
     if kind == "local":
         return LocalCluster(workspace.local_queue, workspace.root)
-    return SlurmCluster() if slurm.available() else None
+    return SlurmCluster(users) if slurm.available() else None
+
+
+def other_users(submissions: Iterable[Submission]) -> list[str]:
+    """Who else has submitted in this workspace."""
+    return known_users({submission.user for submission in submissions if submission.user} - {me()})
 
 
 def _names(plans: Iterable[StoredPlan]) -> dict[str, tuple[StoredPlan, int | None]]:
@@ -121,33 +134,67 @@ def _batch_of(status: JobStatus, names: Mapping[str, tuple[StoredPlan, int | Non
     return stored.plan.id, number
 
 
-def look(workspace: Workspace) -> CampaignState:
-    """Ask every cluster that was ever used once, and put the answers together."""
+def look(workspace: Workspace, max_age: float = 0.0) -> CampaignState:
+    """Ask every cluster that was ever used once, and put the answers together.
+
+    With a `max_age` (seconds) Slurm's answer may be that old: all who look at the workspace share one. Without it
+    Slurm is asked now, as it must be before anything is done.
+    """
     plans = read_plans(workspace)
     submissions = SubmissionBook(workspace.submissions).all()
     names = _names(plans)
     kinds = {submission.executor for submission in submissions} | ({"slurm"} if slurm.available() else set())
     statuses = _ended_before(workspace)
+    asked, problem = 0.0, None
     for kind in sorted(kinds):
         jobs = [job for sub in submissions if sub.executor == kind for job in sub.jobs if job not in statuses]
-        cluster = cluster_of_kind(workspace, kind)
-        if cluster is not None:
+        cluster = cluster_of_kind(workspace, kind, other_users(submissions))
+        if cluster is None:
+            problem = "no Slurm commands here"
+            statuses.update({job: JobStatus(job, JobState.UNKNOWN, problem) for job in jobs})
+        elif kind != "slurm":
             statuses.update(cluster.look(jobs, list(names)))
-        else:
-            statuses.update({job: JobStatus(job, JobState.UNKNOWN, "no Slurm commands here") for job in jobs})
+        elif jobs or names:
+            answer = _answer(workspace, jobs, other_users(submissions), max_age)
+            asked, problem = answer.age, answer.problem
+            statuses.update(answer.statuses(jobs, names.keys()))
     _remember_ended(workspace, submissions, statuses)
     for job, status in statuses.items():
         if status.gone and (workspace.submissions / f"{job}.cancelled").exists():
             statuses[job] = replace(status, state=JobState.CANCELLED, evidence="cancelled by flock-hpc")
+    return CampaignState(tuple(_views(workspace, plans, submissions, names, statuses)), tuple(submissions),
+                         asked, problem)
+
+
+@functools.cache
+def _shared(folder: Path) -> SharedQueue:
+    return SharedQueue(folder)
+
+
+@functools.cache
+def _run_files(folder: Path) -> RunFiles:
+    return RunFiles(folder)
+
+
+def _answer(workspace: Workspace, jobs: Sequence[str], users: Sequence[str], max_age: float) -> Answer:
+    shared = _shared(workspace.queue_cache)
+    return shared.get(jobs, users, max_age) if max_age > 0 else shared.fresh(jobs, users)
+
+
+def _views(workspace: Workspace, plans: Iterable[StoredPlan], submissions: Iterable[Submission],
+           names: Mapping[str, tuple[StoredPlan, int | None]], statuses: Mapping[str, JobStatus]) -> list[BatchView]:
     named: dict[tuple[str, int], list[JobStatus]] = {}
     for status in statuses.values():
         key = _batch_of(status, names)
         if key is not None:
             named.setdefault(key, []).append(status)
-    runs = _runs_by_job(read_runs(workspace.runs))
-    views = [_view(stored, batch, submissions, statuses, named, runs)
-             for stored in plans for batch in stored.plan.batches]
-    return CampaignState(tuple(views), tuple(submissions))
+    handed: dict[tuple[str, int], list[Submission]] = {}
+    for submission in submissions:
+        for number in set(submission.tasks.values()):
+            handed.setdefault((submission.plan, number), []).append(submission)
+    runs = _runs_by_job(_run_files(workspace.runs).read())
+    return [_view(stored, batch, handed.get((stored.plan.id, batch.number), []), statuses, named, runs)
+            for stored in plans for batch in stored.plan.batches]
 
 
 def _ended_before(workspace: Workspace) -> dict[str, JobStatus]:
@@ -166,7 +213,7 @@ def _remember_ended(workspace: Workspace, submissions: Iterable[Submission],
     for submission in submissions:
         ends = [statuses[job] for job in submission.jobs if job in statuses]
         path = workspace.submissions / f"{submission.id}.ended"
-        final = ends and all(status.evidence == "sacct" and status.state in _FINAL for status in ends)
+        final = ends and all(status.evidence == "sacct" and status.state in ENDED for status in ends)
         if final and len(ends) == len(submission.jobs) and not path.exists():
             with contextlib.suppress(StorageError):  # somebody who may only look
                 write_json(path, {"jobs": [asdict(status) for status in ends]})
@@ -176,15 +223,15 @@ def _runs_by_job(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]
     return {record["job"]: record for record in records if record.get("job")}
 
 
-def _view(stored: StoredPlan, batch: Batch, submissions: Sequence[Submission], statuses: Mapping[str, JobStatus],
+def _view(stored: StoredPlan, batch: Batch, mine: Sequence[Submission], statuses: Mapping[str, JobStatus],
           named: Mapping[tuple[str, int], list[JobStatus]], runs: Mapping[str, Mapping[str, Any]]) -> BatchView:
-    mine = [sub for sub in submissions if sub.plan == stored.plan.id and batch.number in sub.tasks.values()]
     jobs = [job for sub in sorted(mine, key=lambda s: s.intended, reverse=True) if (job := sub.job_of(batch.number))]
     candidates = [statuses[job] for job in jobs if job in statuses]
     candidates += [status for status in named.get((stored.plan.id, batch.number), []) if status.job not in jobs]
     status = next((s for s in candidates if s.may_act), candidates[0] if candidates else None)
     job = status.job if status else (jobs[0] if jobs else None)
-    return BatchView(stored, batch, job, status, runs.get(job or ""), sum(1 for sub in mine if sub.job is not None))
+    return BatchView(stored, batch, job, status, runs.get(job or ""),
+                     sum(1 for sub in mine if sub.job is not None and sub.by != "job"))
 
 
 def log_files(workspace: Workspace, view: BatchView) -> list[Path]:

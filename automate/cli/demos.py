@@ -29,7 +29,7 @@ def demo(ctx: click.Context, directory: Path) -> None:
     from automate.campaign.state import pick_cluster
     from automate.cli.checks import make_console, preflight, print_report
     from automate.cli.judging import run
-    from automate.cli.watching import lines
+    from automate.cli.monitor_text import lines
     from automate.workspace import open_workspace
 
     console = make_console()

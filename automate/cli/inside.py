@@ -39,6 +39,20 @@ def run_batch(ctx: click.Context, workspace: Path, config: Path, sha256: str, ve
     ctx.exit(status)
 
 
+@click.command("hand-in", hidden=True)
+@click.option("--workspace", type=click.Path(path_type=Path), required=True)
+@click.option("--plan", required=True)
+@click.pass_context
+def hand_in(ctx: click.Context, workspace: Path, plan: str) -> None:
+    """Hand in batches that did not fit before: PLAN's, and those of other plans that wait."""
+    import os
+
+    from automate.campaign.refill import run
+    from automate.workspace import open_workspace
+
+    ctx.exit(run(open_workspace(workspace), say, os.environ))
+
+
 @click.command("local-runner", hidden=True)
 @click.option("--workspace", type=click.Path(path_type=Path), required=True)
 @click.pass_context

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from automate.arena.games import Match
-    from automate.campaign.costs import Cost
     from automate.campaign.judging import Prepared, Request, Submitted
+    from automate.campaign.plans import StoredPlan
+    from automate.campaign.state import CampaignState
     from automate.cluster.base import Cluster
     from automate.workspace import Workspace
 
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
 @click.option("--wait", is_flag=True, help="With --submit: follow the jobs to their end.")
 @click.option("--skip-missing", is_flag=True, help="Leave models out that are not ready, and go on with the others.")
 @click.option("--max-parallel", type=click.IntRange(min=1), metavar="N", help="At most N batches at once.")
+@click.option("--max-gpu-hours", type=click.FloatRange(min=0, min_open=True), metavar="N",
+              help="The campaign takes at most N GPU-hours (default: limits.max_gpu_hours).")
 @click.option("--array/--no-array", "array", default=None, help="One array job (default), or one job a batch.")
 @click.pass_context
 def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, models: tuple[str, ...],
           models_file: Path | None, from_api_config: str | None, missing: bool, baseline: str | None,
           limit_questions: int | None, executor: str | None, batch_size: int | None, dry_run: bool, submit_: bool,
-          wait: bool, skip_missing: bool, max_parallel: int | None, array: bool | None) -> None:
+          wait: bool, skip_missing: bool, max_parallel: int | None, max_gpu_hours: float | None,
+          array: bool | None) -> None:
     """Plan batches of the selected models, write their scripts, and submit them.
 
     Without a selection the models file is used. Without --submit nothing is submitted.
@@ -50,6 +54,8 @@ def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, mode
         raise click.UsageError("--wait needs --submit")
     console = make_console()
     flags: dict[str, Value] = {"baseline": baseline, "batch_size": batch_size}
+    if max_gpu_hours is not None:
+        flags["limits"] = {"max_gpu_hours": max_gpu_hours}
     workspace = open_here(workspace_dir, **flags)
     cluster = pick_cluster(workspace, executor)
     selection = select(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
@@ -79,9 +85,11 @@ def run(console: Console, workspace: Workspace, cluster: Cluster, request: Reque
         wait: bool) -> int:
     """Prepare, and submit and follow where asked; the exit status."""
     from automate.arena.context import load_match
-    from automate.campaign.costs import estimate
-    from automate.campaign.judging import prepare, submissions_of, submit_claim
-    from automate.campaign.judging import submit as hand_in
+    from automate.campaign.handing import hand_in, parallel_of, submit_claim
+    from automate.campaign.judging import prepare
+    from automate.campaign.refill import wanted as small_job
+    from automate.campaign.state import look
+    from automate.cli.planning import print_plan_forecast
 
     match = load_match(workspace)
     claim = submit_claim(workspace)
@@ -90,18 +98,21 @@ def run(console: Console, workspace: Workspace, cluster: Cluster, request: Reque
             prepared = prepare(workspace, cluster, match, request)
         _print_plan(console, workspace, match, prepared)
         if prepared.stored is not None and not submit:
-            _print_cost(console, workspace, prepared, estimate(workspace, prepared.stored, prepared.progress), request)
+            print_plan_forecast(console, workspace, prepared.stored.plan.batches, prepared.progress,
+                                parallel_of(workspace, request), cluster.kind)
             _print_how(console, workspace, prepared, request)
             return 0
         done = None
         if prepared.stored is not None:
-            done = hand_in(workspace, cluster, submissions_of(workspace, prepared.stored, cluster, request))
+            state, small = look(workspace), small_job(workspace, cluster)
+            done = hand_in(workspace, cluster, prepared.stored, request, state, spare=int(small))
             _print_submitted(console, cluster, done)
+            _print_waiting(console, done, _who_goes_on(workspace, cluster, prepared.stored, request, state, done, wait))
     finally:
         claim.release()
     status = 1 if done is not None and done.refused else 0
     if wait:
-        return max(status, _wait(console, workspace, cluster, prepared, request))
+        return max(status, _wait(console, workspace, cluster, prepared, request, done.why if done else ""))
     if submit and done is not None and done.accepted:
         console.print("Follow it with [bold]flock-hpc monitor[/], end it with [bold]flock-hpc cancel[/].")
     return status
@@ -146,25 +157,6 @@ def _some(names: list[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _print_cost(console: Console, workspace: Workspace, prepared: Prepared, cost: Cost, request: Request) -> None:
-    from automate.campaign.judging import parallel_of
-
-    parallel = parallel_of(workspace, request)
-    console.print(f"{cost.games:,} games, about {cost.prompt_tokens / 1e6:.1f} M prompt tokens (bytes / 4)"
-                  + (f"; at most {parallel} batches at once" if parallel else ""))
-    if cost.money is not None:
-        console.print(f"about {cost.money:.2f} at the settings' prices, with 700 tokens of verdict a game")
-        cap = workspace.settings.judge.max_cost
-        if cap is not None and cost.money > cap:
-            console.print(f"[yellow]more than judge.max_cost ({cap:g}): the rest will stay due[/]")
-    elif cost.gpu_hours_at_most:
-        console.print(
-            f"GPU-hours: about {cost.gpu_hours_expected:.1f} (a 70B FP8 judge on H200 cards, 700 tokens of verdict a "
-            f"game, 5 min load a batch), at most {cost.gpu_hours_at_most:.1f} by the time limit")
-    else:
-        console.print("no GPU is asked for")
-
-
 def _print_how(console: Console, workspace: Workspace, prepared: Prepared, request: Request) -> None:
     from rich.markup import escape
 
@@ -198,7 +190,38 @@ def _print_submitted(console: Console, cluster: Cluster, done: Submitted) -> Non
         console.print("Run the same command again to hand in what is missing; nothing is submitted twice.")
 
 
-def _wait(console: Console, workspace: Workspace, cluster: Cluster, prepared: Prepared, request: Request) -> int:
+def _who_goes_on(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request: Request, state: CampaignState,
+                 done: Submitted, wait: bool) -> str:
+    """Who hands in what waits for room; a small job is submitted where the settings say so."""
+    from automate.campaign.refill import arrange
+    from automate.campaign.refill import wanted as small_job
+
+    if not done.waiting:
+        return ""
+    spent = done.why.startswith("limits.max_gpu_hours")
+    if small_job(workspace, cluster) and not spent:
+        return arrange(workspace, cluster, stored, request, state, done)
+    if wait:
+        return "this command hands them in when there is room"
+    return ("raise it (--max-gpu-hours), or let jobs end that take less than their time limit, and run the same "
+            "command again" if spent else
+            "run 'flock-hpc judge --submit' again when jobs have ended, or use --wait, or set limits.refill: job; "
+            "nothing is submitted twice")
+
+
+def _print_waiting(console: Console, done: Submitted, who: str) -> None:
+    from rich.markup import escape
+
+    for note in done.notes:
+        console.print(escape(note))
+    if done.waiting:
+        count = f"{len(done.waiting)} batch" + ("es wait" if len(done.waiting) > 1 else " waits")
+        console.print(f"[yellow]{count} for room[/]: {escape(done.why)}", soft_wrap=True)
+        console.print(f"  -> {escape(who)}", soft_wrap=True)
+
+
+def _wait(console: Console, workspace: Workspace, cluster: Cluster, prepared: Prepared, request: Request,
+          no_room: str) -> int:
     from automate.campaign.follow import Follower, follow
 
     plans = {view.stored.plan.id for view in prepared.busy.values()}
@@ -206,7 +229,7 @@ def _wait(console: Console, workspace: Workspace, cluster: Cluster, prepared: Pr
         plans.add(prepared.stored.plan.id)
     if not plans:
         return 0
-    follower = Follower(workspace, cluster, prepared.progress, frozenset(plans), request)
+    follower = Follower(workspace, cluster, prepared.progress, frozenset(plans), request, no_room=no_room)
     pause = workspace.settings.limits.poll if cluster.kind == "slurm" else min(1.0, workspace.settings.limits.poll)
     try:
         return 0 if follow(follower, console, pause=pause) else 1

@@ -16,15 +16,24 @@ from automate import __version__
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("workspaces", "Make a workspace, or adopt a folder that has Arena-Hard runs."),
     "validate-only": ("checks", "Check everything that can be known before a GPU is asked for."),
+    "plan": ("planning", "Forecast GPU-hours, walltime and finish, and propose --time and batch size."),
     "judge": ("judging", "Plan, render and submit judge batches."),
     "monitor": ("watching", "Show jobs, progress of each model, logs and failures."),
     "cancel": ("watching", "Cancel this campaign's jobs, and no others."),
+    "nodes": ("nodes", "Show nodes that broke jobs, and forgive them."),
     "logs": ("watching", "Show a batch's logs."),
     "demo": ("demos", "Run a whole campaign on bundled examples, here and now."),
+    "rehearse": ("rehearsing", "Play a campaign on a rehearsed cluster, to see how a plan behaves."),
+    "doctor": ("doctoring", "Check this machine, the cluster, and with --job a compute node."),
+    "bundle": ("doctoring", "Pack what a bug report needs, without secrets."),
+    "export": ("keeping", "Put a campaign into one archive, before its workspace expires."),
+    "import": ("keeping", "Take an archive into a new workspace, or into one that is there."),
     "run-batch": ("inside", "(used by job scripts) Run one batch inside its job."),
+    "hand-in": ("inside", "(used by the refill job) Hand in what fits now."),
     "local-runner": ("inside", "(used by the local executor) Run the local queue."),
+    "doctor-probe": ("doctoring", "(used by the doctor's job) Look at a compute node."),
 }
-HIDDEN = {"run-batch", "local-runner"}
+HIDDEN = {"run-batch", "hand-in", "local-runner", "doctor-probe"}
 
 
 class LazyGroup(click.Group):
@@ -37,7 +46,8 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"automate.cli.{COMMANDS[name][0]}")
-        command = getattr(module, name.replace("-", "_"))
+        attribute = "import_" if name == "import" else name.replace("-", "_")  # a word of Python's own
+        command = getattr(module, attribute)
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -17,10 +17,11 @@ class Cluster(Protocol):
     kind: str
 
     def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None,
-               after: str | None = None) -> str:
+               after: str | None = None, exclude: str | None = None) -> str:
         """Hand a script over (`indexes`: as an array of these tasks; `after`: when that job has ended).
 
-        Returns the job id. Raises SubmitError.
+        `after` may name several jobs, with ? between them: when any of them has ended. `exclude`: on none of these
+        nodes. Returns the job id. Raises SubmitError.
         """
 
     def find(self, name: str, since: float) -> list[str]:
@@ -30,7 +31,7 @@ class Cluster(Protocol):
         """The status of each job, and of every job with one of `names`; UNKNOWN with its reason where nobody knows."""
 
     def cancel(self, jobs: Sequence[str]) -> list[str]:
-        """Cancel jobs; returns what went wrong, a line each."""
+        """Cancel jobs; returns what went wrong, a line each, which names the job if it concerns only one."""
 
     def check(self, script: Path) -> str | None:
         """Why the cluster would refuse a script, or None."""

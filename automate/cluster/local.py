@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from typing import Any
 from automate import claims
 from automate.cluster.base import expand_log
 from automate.cluster.queue import JobState, JobStatus, resolve
+from automate.cluster.rehearsed import SILENT, read_state
+from automate.cluster.slurm import advice
 from automate.errors import StorageError, SubmitError
 from automate.journal import read_json, write_json
 from automate.processes import process_start
@@ -59,6 +62,25 @@ class LocalQueue:
     def cancel_file(self, job: str) -> Path:
         return self.folder / f"{job}.cancel"
 
+    def requeue_file(self, job: str) -> Path:
+        """Made by a job that wants to run again when it has ended."""
+        return self.folder / f"{job}.requeue"
+
+    @property
+    def rehearsal_file(self) -> Path:
+        """The scenario that is rehearsed on this queue; absent on an ordinary one."""
+        return self.folder / "scenario.json"
+
+    @property
+    def cluster_file(self) -> Path:
+        """What the runner of a rehearsed cluster says of it."""
+        return self.folder / "cluster.json"
+
+    @property
+    def refused_file(self) -> Path:
+        """A line for each submission that a rehearsed cluster refused."""
+        return self.folder / "refused.txt"
+
     def jobs(self) -> list[Job]:
         """All jobs of the queue, in the order in which they came."""
         found = [record for path in self.folder.glob("local-*.json") if "number" in (record := read_json(path) or {})]
@@ -77,12 +99,32 @@ class LocalQueue:
                 continue
             return number
 
+    def reserve(self, number: int) -> None:
+        """Leave the job numbers up to this one to jobs of another place."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"{number}.id").touch()
+
     def save(self, job: Job) -> None:
         write_json(self.job_file(job["job"]), job)
 
     def runner_alive(self) -> bool:
         holder = claims.holder_of(self.runner_claim)
         return holder is not None and claims.alive(holder, claims.myself(), claims.no_jobs) is not False
+
+
+def node_list(text: str | None) -> list[str]:
+    """Names in Slurm's short form of a node list: `a,n[1-3,07]`."""
+    found = []
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", text or ""):
+        head, bracket, inside = part.strip().partition("[")
+        if not bracket:
+            found.append(head)
+            continue
+        for piece in inside.rstrip("]").split(","):
+            first, _, last = piece.partition("-")
+            if first.isdigit() and (last or first).isdigit():
+                found += [f"{head}{i:0{len(first)}d}" for i in range(int(first), int(last or first) + 1)]
+    return found
 
 
 def _elapsed(job: Job) -> str:
@@ -114,13 +156,14 @@ class LocalCluster:
         self.parallel = parallel
 
     def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None,
-               after: str | None = None) -> str:
+               after: str | None = None, exclude: str | None = None) -> str:
         """Queue a script and see to it that a runner is at work. Raises SubmitError or StorageError.
 
-        `after` is not needed here: the runner itself starts no more than `parallel` jobs.
+        This machine is the only node, so `exclude` means nothing here; it does on a rehearsed cluster.
         """
         if not script.is_file():
             raise SubmitError("no such script", where=str(script))
+        self._refuse(name, script, max(1, len(indexes)))
         try:
             number = self.queue.new_number()
             running = self.queue.runner_alive()
@@ -132,6 +175,7 @@ class LocalCluster:
                 self.queue.save({
                     "job": job, "number": number, "index": index, "name": name, "script": str(script),
                     "state": JobState.PENDING.value, "created": time.time(), "parallel": parallel or self.parallel,
+                    "at_once": parallel, "after": after.split("?") if after else [], "exclude": node_list(exclude),
                 })
             if not self.queue.runner_alive():
                 self._start_runner()
@@ -139,19 +183,46 @@ class LocalCluster:
             raise StorageError.of(error, self.queue.folder, "queue a job") from error
         return f"local-{number}"
 
+    def _refuse(self, name: str, script: Path, more: int) -> None:
+        """Say no in Slurm's words where a rehearsed cluster does."""
+        state = read_state(self.queue.cluster_file)
+        if state is not None:
+            active = sum(1 for job in self.queue.jobs() if JobState(job["state"]).active)
+            words = state.refusal(active, more)
+            if words is not None:
+                with self.queue.refused_file.open("a") as file:
+                    file.write(f"{time.time():.3f} {name}\n")
+                raise SubmitError(f"sbatch refused {name}: {words}", where=str(script), todo=advice(words))
+
     def _drop_orphans(self) -> None:
         for job in self.queue.jobs():
             status = _status(job, runner=False)
             if status.state.value != job["state"]:
                 self.queue.save({**job, "state": status.state.value, "reason": status.reason, "ended": time.time()})
 
+    def open(self) -> None:
+        """Start the runner of a rehearsed cluster before there is a job. Raises SubmitError."""
+        self._spawn_runner()
+        self._wait_for(self.queue.cluster_file.exists)
+
+    def nodes_up(self) -> set[str] | None:
+        """The nodes of a rehearsed cluster that are up; None where this machine is the only one."""
+        state = read_state(self.queue.cluster_file)
+        return None if state is None else {name for name, node in state.nodes.items() if node["up"]}
+
     def _start_runner(self) -> None:
+        self._spawn_runner()
+        self._wait_for(lambda: self.queue.runner_alive() or not any(j["state"] == "PENDING" for j in self.queue.jobs()))
+
+    def _spawn_runner(self) -> None:
         with self.queue.runner_log.open("ab") as log:
             subprocess.Popen(
                 [sys.executable, "-m", "automate", "local-runner", "--workspace", str(self.root)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.root)
+
+    def _wait_for(self, started: Callable[[], bool]) -> None:
         for _ in range(200):
-            if self.queue.runner_alive() or not any(j["state"] == "PENDING" for j in self.queue.jobs()):
+            if started():
                 return
             time.sleep(0.05)
         raise SubmitError("the local runner did not start", where=str(self.queue.runner_log),
@@ -164,6 +235,9 @@ class LocalCluster:
 
     def look(self, jobs: Sequence[str], names: Sequence[str] = ()) -> dict[str, JobStatus]:
         """Status of each job from the queue's files and the process table."""
+        state = read_state(self.queue.cluster_file)
+        if state is not None and state.silent():
+            return resolve(jobs, [], [], SILENT)
         runner = self.queue.runner_alive()
         known = [_status(job, runner) for job in self.queue.jobs()]
         named = {status.job: status for status in known if status.name in set(names)}

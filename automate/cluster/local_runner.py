@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -16,13 +15,13 @@ from pathlib import Path
 from automate import claims
 from automate.cluster.base import expand_log
 from automate.cluster.commands import outside_job
-from automate.cluster.local import Job, LocalQueue, directives
+from automate.cluster.local import LocalQueue, directives, node_list
+from automate.cluster.local_jobs import Running
+from automate.cluster.local_place import Place, ThisMachine
+from automate.cluster.local_schedule import Job, schedule
 from automate.cluster.queue import JobState
-from automate.errors import ClaimedError, StorageError
+from automate.errors import ClaimedError, FlockError, StorageError
 from automate.processes import PR_SET_PDEATHSIG, prctl, process_start
-
-TICK = 0.2
-KILL_AFTER = 30.0
 
 
 def _die_with_runner() -> None:
@@ -30,28 +29,18 @@ def _die_with_runner() -> None:
 
 
 @dataclass
-class Running:
-    """A started job and when it was first asked to end."""
-
-    job: Job
-    process: subprocess.Popen[bytes]
-    asked: float | None = None
-
-
-@dataclass
 class Runner:
-    """Runs the queue under `queue.folder`."""
+    """Runs the queue under `queue.folder` on the nodes of `place`."""
 
     queue: LocalQueue
+    place: Place = field(default_factory=ThisMachine)
     running: list[Running] = field(default_factory=list)
     stopping: bool = False
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job, node: str) -> None:
         """Start one job with its log files, as Slurm would."""
         script = Path(job["script"])
-        environ = {**outside_job(os.environ), "FLOCK_HPC_JOB": job["job"]}
-        if job["index"] is not None:
-            environ["SLURM_ARRAY_TASK_ID"] = str(job["index"])
+        self.queue.requeue_file(job["job"]).unlink(missing_ok=True)
         options = directives(script)
         out, err = (expand_log(options[name], job["job"]) for name in ("output", "error"))
         try:
@@ -59,42 +48,56 @@ class Runner:
             with out.open("ab") as out_file, err.open("ab") as err_file:
                 process = subprocess.Popen(
                     ["bash", str(script)], stdin=subprocess.DEVNULL, stdout=out_file, stderr=err_file,
-                    env=environ, start_new_session=True, preexec_fn=_die_with_runner)  # noqa: PLW1509 - one thread
+                    env=self._environ(job, node), start_new_session=True,
+                    preexec_fn=_die_with_runner)  # noqa: PLW1509 - one thread
         except OSError as error:
             self.queue.save({**job, "state": JobState.FAILED.value, "reason": str(error), "ended": time.time()})
             return
         job = {**job, "state": JobState.RUNNING.value, "pid": process.pid, "pid_start": process_start(process.pid),
-               "started": time.time(), "host": socket.gethostname()}
+               "started": time.time(), "ended": None, "host": node, "reason": ""}
         self.queue.save(job)
-        self.running.append(Running(job, process))
+        self.running.append(Running.of(job, process, options, err))
+
+    def _environ(self, job: Job, node: str) -> dict[str, str]:
+        environ = {**outside_job(os.environ), **self.place.environ(node), "FLOCK_HPC_JOB": job["job"],
+                   "FLOCK_HPC_NODE": node, "FLOCK_HPC_JOB_STARTED": f"{time.time():.3f}"}
+        if job["index"] is not None:
+            environ["SLURM_ARRAY_TASK_ID"] = str(job["index"])
+        if job.get("restart"):
+            environ["SLURM_RESTART_COUNT"] = str(job["restart"])
+        return environ
 
     def collect(self) -> None:
-        """Write down the end of jobs that ended; press those that were cancelled."""
+        """Write down the end of jobs that ended; press those that were cancelled or are at their time limit."""
         for entry in list(self.running):
             status = entry.process.poll()
             cancelled = self.stopping or self.queue.cancel_file(entry.job["job"]).exists()
             if status is None:
                 if cancelled:
-                    self._press(entry)
+                    entry.end(JobState.CANCELLED, self.place.kill_wait)
+                entry.tick(time.monotonic(), self.place.kill_wait)
                 continue
-            state = JobState.COMPLETED if status == 0 else JobState.CANCELLED if cancelled else JobState.FAILED
-            reason = "" if status == 0 else f"exit status {status}" if status > 0 else f"signal {-status}"
             with contextlib.suppress(StorageError):  # a full disk: it is written down when there is room again
-                self.queue.save({**entry.job, "state": state.value, "exit": status, "reason": reason,
-                                 "ended": time.time()})
+                self._settle(entry, status, cancelled)
                 self.running.remove(entry)
 
-    def _press(self, entry: Running) -> None:
-        now = time.monotonic()
-        number = signal.SIGTERM
-        if entry.asked is None:
-            entry.asked = now
-        elif now - entry.asked < KILL_AFTER:
+    def _settle(self, entry: Running, status: int, cancelled: bool) -> None:
+        """One start has ended: for good, or the job waits for its next start."""
+        state, reason = entry.outcome(status, cancelled=cancelled)
+        now, job = time.time(), entry.job
+        starts = [*job.get("starts", ()), {"node": job["host"], "started": job["started"], "ended": now,
+                                           "state": state.value, "exit": status}]
+        wanted = self.queue.requeue_file(job["job"])
+        again = not cancelled and (wanted.exists() or (entry.ending is not None and entry.ending.requeue))
+        if not again:
+            self.queue.save({**job, "state": state.value, "exit": status, "reason": reason, "ended": now,
+                             "starts": starts})
             return
-        else:
-            number = signal.SIGKILL
-        with contextlib.suppress(OSError):
-            os.killpg(entry.process.pid, number)
+        self.queue.save({**job, "state": JobState.PENDING.value, "reason": "BeginTime", "starts": starts,
+                         "restart": job.get("restart", 0) + 1, "begin": now + self.place.requeue_delay,
+                         "exclude": [*(job.get("exclude") or ()), *self.place.avoid(job["host"])],
+                         "started": None, "ended": None})
+        wanted.unlink(missing_ok=True)
 
     def pending(self) -> list[Job]:
         """Jobs that wait; those that were cancelled meanwhile are taken out of the queue."""
@@ -111,12 +114,47 @@ class Runner:
     def step(self) -> bool:
         """One look at everything; False when there is nothing left to do."""
         self.collect()
-        waiting = [] if self.stopping else self.pending()
+        waiting = [] if self.stopping else [self._with_exclude(job) for job in self.pending()]
+        self.place.step(self.running, self.queue)
+        starts, reasons = schedule(waiting, [entry.job for entry in self.running], self.place.nodes, now=time.time(),
+                                   queue_wait=self.place.queue_wait, own_machine=self.place.own_machine)
+        for job, node in starts:
+            self.start(job, node)
         for job in waiting:
-            if len(self.running) >= job["parallel"]:
-                break
-            self.start(job)
+            why = reasons.get(job["job"])
+            if why is not None and why != job.get("reason"):
+                self.queue.save({**job, "reason": why})
         return bool(self.running or waiting)
+
+    def _with_exclude(self, job: Job) -> Job:
+        """A job with the nodes that it must not start on: the submission's, else its script's."""
+        if job.get("exclude") or "exclude_of_script" in job:
+            return job
+        try:
+            named = node_list(directives(Path(job["script"])).get("exclude"))
+        except (OSError, ValueError):
+            named = []
+        return {**job, "exclude": named, "exclude_of_script": True}
+
+    def work(self, claim: claims.Claim, stale: float) -> None:
+        """Step until the queue is empty, and nobody wants to hand more in."""
+        beat = time.monotonic()
+        while self.step() or (self.place.stays_open() and not self.stopping):
+            if not self.place.stays_open(default=True):
+                self.stopping = True
+            if time.monotonic() - beat > min(stale, 10.0) / 4:
+                beat = time.monotonic()
+                claim.beat()
+            time.sleep(self.place.tick)
+
+
+def make_place(queue: LocalQueue) -> Place:
+    """Where the jobs of a queue run: on a rehearsed cluster if there is a scenario, else on this machine."""
+    if not queue.rehearsal_file.is_file():
+        return ThisMachine()
+    from automate.cluster.rehearsed_place import RehearsedCluster
+
+    return RehearsedCluster.of(queue)
 
 
 def run(folder: Path, stale: float) -> int:
@@ -135,14 +173,11 @@ def run(folder: Path, stale: float) -> int:
         except ClaimedError:
             if queue.runner_alive():
                 return 0
-            time.sleep(TICK)  # the last one was killed a moment ago
+            time.sleep(runner.place.tick)  # the last one was killed a moment ago
             continue
-        beat = time.monotonic()
-        while runner.step():
-            if time.monotonic() - beat > min(stale, 10.0) / 4:
-                beat = time.monotonic()
-                claim.beat()
-            time.sleep(TICK)
+        with contextlib.suppress(FlockError):
+            runner.place = make_place(queue)
+        runner.work(claim, stale)
         claim.release()
         if runner.stopping or not runner.pending():
             return 0

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from automate.cluster.asking import me
 from automate.cluster.commands import have, slurm
 from automate.errors import ClusterError
 
@@ -53,7 +54,7 @@ _ALIASES = {"CONFIGURING": "RUNNING", "REQUEUE_HOLD": "PENDING", "REQUEUE_FED": 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job (array tasks: `123_4`) with the state and who says so."""
+    """A job (array tasks: `123_4`) with the state and who says so. `begins`: when Slurm means to start it."""
 
     job: str
     state: JobState
@@ -67,6 +68,7 @@ class JobStatus:
     user: str = ""
     exit_code: str = ""
     gone: bool = False
+    begins: str = ""
 
     @property
     def may_act(self) -> bool:
@@ -86,7 +88,7 @@ def parse_state(text: str) -> JobState:
         return JobState.UNKNOWN
 
 
-SQUEUE_FORMAT = "%i|%T|%M|%D|%N|%P|%u|%r|%j"
+SQUEUE_FORMAT = "%i|%T|%M|%D|%N|%P|%u|%r;%S|%j"
 
 
 def parse_squeue(text: str) -> list[JobStatus]:
@@ -95,9 +97,11 @@ def parse_squeue(text: str) -> list[JobStatus]:
     for line in text.split("\n"):
         fields = line.strip().split("|", 8)
         if len(fields) == 9:
-            job, state, elapsed, count, nodes, partition, user, reason, name = fields
+            job, state, elapsed, count, nodes, partition, user, why, name = fields
+            reason, _, start = why.partition(";")
+            begins = start if parse_state(state).queued and start[:1].isdigit() else ""
             found.append(JobStatus(job, parse_state(state), "squeue", name, "" if reason == "None" else reason,
-                                   elapsed, nodes, count, partition, user))
+                                   elapsed, nodes, count, partition, user, begins=begins))
     return found
 
 
@@ -111,24 +115,36 @@ def parse_sacct(text: str) -> list[JobStatus]:
         fields = line.strip().split("|", 9)
         if len(fields) == 10:
             job, state, code, elapsed, nodes, count, partition, user, reason, name = fields
+            if reason == "None" and " by " in state:  # CANCELLED by 1000
+                reason = state.strip().partition(" ")[2]
             found.append(JobStatus(job, parse_state(state), "sacct", name, "" if reason == "None" else reason,
                                    elapsed, nodes, count, partition, user, code))
     return found
 
 
-def squeue() -> list[JobStatus]:
-    """Every job of this user that the controller still knows, ended ones included. Raises ClusterError."""
-    said = slurm(["squeue", "--me", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
+def squeue(users: Sequence[str] = ()) -> list[JobStatus]:
+    """Every job of this user, and of `users`, that the controller still knows, ended ones included.
+
+    Raises ClusterError.
+    """
+    whose = ["-u", ",".join(sorted({*users, me()}))] if users else ["--me"]
+    said = slurm(["squeue", *whose, "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
     if said.status != 0:
         raise ClusterError(f"squeue failed: {said.words}", todo="Slurm's controller may be down; try again later")
     return parse_squeue(said.out)
 
 
-def sacct(jobs: Sequence[str] = (), names: Sequence[str] = (), since: str | None = None) -> list[JobStatus]:
-    """What accounting says of jobs, by id or by name. Raises ClusterError where there is no accounting."""
+def sacct(jobs: Sequence[str] = (), names: Sequence[str] = (), since: str | None = None,
+          everybody: bool = False) -> list[JobStatus]:
+    """What accounting says of jobs, by id or by name; of all users' where asked.
+
+    Raises ClusterError where there is no accounting.
+    """
     if not have("sacct"):
         raise ClusterError("no command 'sacct' on this machine")
     arguments = ["sacct", "-X", "-n", "-P", "-o", SACCT_FIELDS]
+    if everybody:
+        arguments.append("--allusers")
     if jobs:
         arguments += ["-j", ",".join(sorted({job.partition("_")[0] for job in jobs}))]
     if names:
@@ -165,8 +181,8 @@ def resolve(wanted: Iterable[str], first: Iterable[JobStatus], then: Iterable[Jo
     return out
 
 
-def look(jobs: Sequence[str], names: Sequence[str] = ()) -> dict[str, JobStatus]:
-    """Status of each job, and of every job of this user that has one of `names`.
+def look(jobs: Sequence[str], names: Sequence[str] = (), users: Sequence[str] = ()) -> dict[str, JobStatus]:
+    """Status of each job, and of every job of this user (and of `users`) that has one of `names`.
 
     Never raises: what can't be asked is UNKNOWN, with the reason. One squeue call; one sacct call for jobs that
     squeue has lost.
@@ -174,7 +190,7 @@ def look(jobs: Sequence[str], names: Sequence[str] = ()) -> dict[str, JobStatus]
     if not jobs and not names:
         return {}
     try:
-        queue = squeue()
+        queue = squeue(users)
     except ClusterError as error:
         return resolve(jobs, [], [], error.what)
     known = {status.job for status in queue}
@@ -183,7 +199,7 @@ def look(jobs: Sequence[str], names: Sequence[str] = ()) -> dict[str, JobStatus]
     why = "neither squeue nor sacct knows it"
     if lost:
         try:
-            accounted = sacct(lost)
+            accounted = sacct(lost, everybody=bool(users))
         except ClusterError as error:
             why = f"squeue doesn't know it, and {error.what}"
     wanted = set(names)

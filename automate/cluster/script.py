@@ -50,14 +50,21 @@ def log_pattern(folder: Path, tail: str) -> str:
 
 
 def directives(slurm: Slurm, *, name: str, output: str, error: str, array: str | None = None,
-               gpus: bool = True) -> list[str]:
-    """All #SBATCH lines of a job, in a fixed order. `gpus` False asks for none."""
+               gpus: bool = True, signal: str | None = None) -> list[str]:
+    """All #SBATCH lines of a job, in a fixed order.
+
+    `gpus` False asks for none. With a `signal` (Slurm's B:NAME@SECONDS) the job may be requeued, which it asks for.
+    """
     values: list[tuple[str, object]] = [("job-name", name), ("output", output), ("error", error)]
     if "open-mode" not in slurm.options:
         values.append(("open-mode", "append"))  # a requeued job keeps what it wrote before
     if array:
         values.append(("array", array))
+    if signal and "signal" not in slurm.options:
+        values.append(("signal", signal))
     options = dict(slurm.options)
+    if signal and not {"requeue", "no-requeue"} & options.keys():
+        options = {"requeue": True, **options}
     fixed = [(key, options.pop(key, 1)) for key in ("nodes", "ntasks-per-node")]
     values += [(key, value) for key, value in fixed if value is not None and value is not False]
     named: Sequence[tuple[str, object | None]] = (

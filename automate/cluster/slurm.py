@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from automate.cluster.base import expand_log
-from automate.cluster.commands import have, slurm
+from automate.cluster.commands import Said, have, slurm
+from automate.cluster.limits import max_tasks
 from automate.cluster.queue import JobStatus, look, sacct, squeue
 from automate.errors import ClusterError, SubmitError
 
+_OVER = re.compile(r"already (completing|completed|finished)|Invalid job id", re.IGNORECASE)
 _JOB_ID = re.compile(r"^(\d+)(;\S+)?$")
 
 
@@ -46,6 +48,7 @@ def advice(words: str) -> str:
     """What to do about a refused submission, by Slurm's own words."""
     low = words.lower()
     for pattern, todo in (
+        ("maxsubmit", "wait until fewer of your jobs are in the queue and run the same command again"),
         ("partition", "set slurm.partition in flock-hpc.yaml to one that 'sinfo' lists"),
         ("account", "set slurm.account to one that 'sacctmgr show assoc user=$USER' lists"),
         ("qos", "set slurm.qos, or wait until fewer of your jobs are in the queue and run the same command again"),
@@ -64,14 +67,20 @@ class SlurmCluster:
 
     kind = "slurm"
 
+    def __init__(self, users: Sequence[str] = ()) -> None:
+        """`users`: whose jobs are looked at besides one's own."""
+        self.users = tuple(users)
+
     def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None,
-               after: str | None = None) -> str:
+               after: str | None = None, exclude: str | None = None) -> str:
         """`sbatch --parsable`; raises SubmitError with Slurm's words."""
         arguments = ["sbatch", "--parsable"]
         if indexes:
             arguments.append(f"--array={compress(indexes)}" + (f"%{parallel}" if parallel else ""))
         if after:
-            arguments.append(f"--dependency=afterany:{after}")
+            arguments.append("--dependency=" + "?".join(f"afterany:{job}" for job in after.split("?")))
+        if exclude:
+            arguments.append(f"--exclude={exclude}")
         said = slurm([*arguments, str(script)])
         job = parse_submitted(said.out)
         if said.status != 0 or job is None:
@@ -80,7 +89,7 @@ class SlurmCluster:
 
     def find(self, name: str, since: float) -> list[str]:
         """Jobs of this name: from squeue, and from sacct where there is accounting."""
-        found = [status.job for status in squeue() if status.name == name]
+        found = [status.job for status in squeue(self.users) if status.name == name]
         try:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since - 120))
             found += [status.job for status in sacct(names=[name], since=stamp)]
@@ -91,15 +100,14 @@ class SlurmCluster:
 
     def look(self, jobs: Sequence[str], names: Sequence[str] = ()) -> dict[str, JobStatus]:
         """One squeue call, and one sacct call for those that squeue lost."""
-        return look(jobs, names)
+        return look(jobs, names, self.users)
 
     def cancel(self, jobs: Sequence[str]) -> list[str]:
-        """scancel by id, so that no other job is touched."""
+        """scancel by id, so that no other job is touched; a refused one doesn't keep the others."""
         problems = []
         for start in range(0, len(jobs), 200):
-            said = slurm(["scancel", "--quiet", *jobs[start:start + 200]])
-            if said.status != 0:
-                problems.append(f"scancel: {said.words}")
+            chunk = jobs[start:start + 200]
+            problems += not_cancelled(slurm(["scancel", *chunk]), chunk)
         return problems
 
     def check(self, script: Path) -> str | None:
@@ -112,11 +120,22 @@ class SlurmCluster:
         return expand_log(pattern, job)
 
 
+def not_cancelled(said: Said, jobs: Sequence[str]) -> list[str]:
+    """A line for each job that scancel refused, as it named them; one for all where it named none."""
+    named = re.findall(r"job id (\d[\w+]*)[,:;]? ?([^\n]*)", said.err)
+    refused = [(job, words) for job, words in named if not _OVER.search(words)]
+    if said.status == 0 or (named and not refused):
+        return []
+    if not named:
+        return [f"job {job}: {said.words}" for job in jobs]
+    return [f"job {job}: {' '.join(words.split()) or 'scancel refused it'}" for job, words in refused]
+
+
 def max_array_size(default: int = 1001) -> int:
-    """The cluster's MaxArraySize: array indexes stay below it."""
+    """One more than the most tasks of one array: MaxArraySize, or less by SchedulerParameters' max_array_tasks."""
     try:
         said = slurm(["scontrol", "show", "config"])
     except ClusterError:
         return default
-    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", said.out, re.MULTILINE)
-    return int(match[1]) if match and int(match[1]) > 0 else default
+    most = max_tasks(said.out)
+    return default if most is None else most + 1

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
+from automate.cluster.asking import me
 from automate.cluster.base import Cluster
 from automate.errors import ClusterError, DataError, SubmitError
 from automate.journal import fresh_name, read_json, write_json
@@ -16,7 +17,11 @@ from automate.journal import fresh_name, read_json, write_json
 
 @dataclass(frozen=True)
 class Submission:
-    """One handing over: `tasks` maps array indexes to batch numbers; `{0: n}` is a job of its own."""
+    """One handing over: `tasks` maps array indexes to batch numbers; `{0: n}` is a job of its own.
+
+    `by` says who did it: user, wait (`--wait`), refill (the small job) or job (a batch's own successor); `user` is the
+    login name. A refill job itself has no tasks. `after` may name several jobs with ? between them.
+    """
 
     id: str
     plan: str
@@ -30,6 +35,9 @@ class Submission:
     intended: float = field(default_factory=time.time)
     job: str | None = None
     refused: str | None = None
+    user: str | None = None
+    by: str = "user"
+    exclude: str | None = None
 
     @property
     def open(self) -> bool:
@@ -55,10 +63,19 @@ class Submission:
         return [job for batch in self.tasks.values() if (job := self.job_of(batch)) is not None]
 
 
+_FIELDS = {one.name for one in fields(Submission)}
+
+
 def new_submission(plan: str, name: str, script: Path, executor: str, tasks: dict[int, int], *, array: bool,
-                   parallel: int | None) -> Submission:
+                   parallel: int | None, by: str = "user") -> Submission:
     """A submission that nobody has handed over yet."""
-    return Submission(fresh_name(), plan, name, str(script), executor, tasks, array, parallel)
+    return Submission(fresh_name(), plan, name, str(script), executor, tasks, array, parallel, user=me(), by=by)
+
+
+def first_tasks(submission: Submission, count: int) -> Submission:
+    """The same with its first `count` tasks only."""
+    kept = {index: submission.tasks[index] for index in sorted(submission.tasks)[:count]}
+    return replace(submission, id=fresh_name(), tasks=kept)
 
 
 def chained(submission: Submission, before: Sequence[Submission]) -> Submission:
@@ -89,7 +106,8 @@ class SubmissionBook:
             try:
                 if data is not None:
                     tasks = {int(index): int(batch) for index, batch in data.pop("tasks").items()}
-                    found.append(Submission(**data, tasks=tasks))
+                    known = {name: value for name, value in data.items() if name in _FIELDS}
+                    found.append(Submission(**known, tasks=tasks))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise DataError(f"not a submission of flock-hpc ({error!r})", where=str(path),
                                 todo="move it away") from error
@@ -122,15 +140,16 @@ def hand_over(book: SubmissionBook, cluster: Cluster, submission: Submission) ->
     book.save(submission)
     try:
         job = cluster.submit(Path(submission.script), submission.name, submission.indexes, submission.parallel,
-                             submission.after)
+                             submission.after, submission.exclude)
     except ClusterError as error:
         try:
             settled = reconcile(book, cluster, submission)
         except ClusterError as unsure:
-            raise SubmitError(
-                f"{error.what}; and whether the job was accepted can't be found out: {unsure.what}",
-                where=submission.script, todo="run the same command again when Slurm answers: it looks first",
-            ) from error
+            told = SubmitError(f"{error.what}; and whether the job was accepted can't be found out: {unsure.what}",
+                               where=submission.script,
+                               todo="run the same command again when Slurm answers: it looks first")
+            told.unsure = True
+            raise told from error
         if settled.job is not None:
             return settled
         book.save(replace(settled, refused=error.what))

@@ -16,6 +16,7 @@ class Cause:
     name: str
     todo: str
     restart_helps: bool
+    node_fault: bool = False
 
 
 OUT_OF_MEMORY = Cause("out of memory", "use more GPUs (slurm.gpus and judge.server.tensor_parallel_size), a smaller "
@@ -25,6 +26,9 @@ CONTEXT = Cause("context too long for the memory", "lower judge.server.max_model
 PATH = Cause("model path", "check judge.path: it must be a model folder that compute nodes can read", False)
 CUDA = Cause("CUDA or module", "check judge.environment (modules, venv, conda or container): the judge's command must "
              "start on a compute node", False)
+NODE = Cause("the node's fault", "the node's GPU or driver is broken, or somebody else's process holds its memory: "
+             "tell your administrators. After two such deaths the campaign avoids the node; see 'flock-hpc nodes'",
+             True, node_fault=True)
 ARGUMENTS = Cause("server arguments", "check judge.server.args against this version of the server", False)
 KILLED = Cause("killed", "somebody or the system's out-of-memory killer ended it; check slurm.mem", True)
 UNKNOWN = Cause("unknown", "read the server's log", True)
@@ -33,6 +37,10 @@ _PATTERNS: tuple[tuple[str, Cause], ...] = (
     (r"address already in use|errno 98", PORT),
     (r"larger than the maximum number of tokens that can be stored in KV cache|max seq len .* is larger", CONTEXT),
     (r"max_model_len .* (is )?greater than the derived max_model_len", CONTEXT),
+    (r"uncorrectable ecc|xid[ :(]|fallen off the bus|gpu is lost|unable to determine the device handle"
+     r"|driver/library version mismatch|couldn't communicate with the nvidia driver|devices? (is|are) busy or "
+     r"unavailable|no cuda-capable device|cuda driver initialization failed|input/output error|hardware error", NODE),
+    (r"free memory on device .* less than desired gpu memory utilization", NODE),
     (r"cuda out of memory|outofmemoryerror|no available memory for the cache blocks|oom-kill|cannot allocate memory"
      r"|less than desired GPU memory utilization", OUT_OF_MEMORY),
     (r"exec: .*not found|bin/\S+: (no such file|cannot execute|not found)|activate: no such file", CUDA),

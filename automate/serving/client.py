@@ -36,7 +36,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the judge said, and what it took. Token counts are 0 where the server doesn't say."""
+    """What the judge said, and what it took. Token counts are 0 where the server doesn't say.
+
+    `reasoning` is what it thought, where the server gives that apart; `refusal` why it would not answer.
+    """
 
     content: str | None
     finish: str | None
@@ -44,6 +47,7 @@ class Reply:
     output_tokens: int
     cached_tokens: int
     reasoning: str | None = None
+    refusal: str | None = None
 
 
 class TransportFailed(FlockError):
@@ -81,23 +85,45 @@ def _count(usage: Mapping[str, Any], key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
+def _joined(content: object, *kinds: str) -> str | None:
+    """The text of a content: a string, or a list of parts of which those of these kinds count; None: it has none.
+
+    A part's text is a string, or (a thought's, with some servers) a list of parts again.
+    """
+    if isinstance(content, str):
+        return content
+    found = []
+    for part in content if isinstance(content, list) else []:
+        kind = part.get("type", "text") if isinstance(part, dict) else None
+        text = _joined(part.get("text") or part.get(kind), "text") if kind in kinds else None
+        found += [] if text is None else [text]
+    return "".join(found) if found else None
+
+
+def _reasoning(message: Mapping[str, Any]) -> str | None:
+    """What a message says was thought: vLLM calls it `reasoning`, its older versions and others `reasoning_content`."""
+    content = message.get("content")
+    inside = _joined(content, "thinking", "reasoning") if isinstance(content, list) else None
+    return _joined(message.get("reasoning"), "text") or _joined(message.get("reasoning_content"), "text") or inside
+
+
 def parse_reply(body: bytes) -> Reply:
     """A chat completion's body as a Reply. Raises TransportFailed where it is none."""
     try:
         data = orjson.loads(body)
         choice = data["choices"][0]
         message = choice["message"]
-        content = message.get("content")
+        content = _joined(message.get("content"), "text", "output_text")
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise TransportFailed(f"the answer is not a chat completion: {body[:120]!r}") from error
     usage = data.get("usage") or {}
     details = usage.get("prompt_tokens_details") or {}
-    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    refusal = message.get("refusal")
     return Reply(
-        content=content if isinstance(content, str) else None, finish=choice.get("finish_reason"),
+        content=content, finish=choice.get("finish_reason"),
         prompt_tokens=_count(usage, "prompt_tokens"), output_tokens=_count(usage, "completion_tokens"),
         cached_tokens=_count(details, "cached_tokens"),
-        reasoning=reasoning if isinstance(reasoning, str) else None,
+        reasoning=_reasoning(message), refusal=refusal if isinstance(refusal, str) else None,
     )
 
 

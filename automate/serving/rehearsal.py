@@ -21,6 +21,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from automate.serving.rehearsal_behaviour import Behaviour, add_behaviour_arguments
 from automate.serving.rehearsal_judge import NOTICE, RehearsalJudge, error_reply
+from automate.serving.rehearsal_place import place_of, since_job
 
 HEADER = "X-Flock-HPC-Rehearsal"
 LARGEST_BODY = 64 << 20
@@ -150,9 +151,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     args = parser.parse_args(argv)
     try:
-        behaviour = Behaviour.from_args(args)
+        place = place_of(os.environ)
+        behaviour = place.apply(Behaviour.from_args(args), since_job=since_job(os.environ))
     except ValueError as error:
         parser.error(str(error))
+    if place.fault is not None:
+        print(place.fault, file=sys.stderr, flush=True)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as loop:
             loop.run(_serve(args, behaviour))

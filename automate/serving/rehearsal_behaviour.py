@@ -16,6 +16,9 @@ T = TypeVar("T")
 LABEL_FAULTS = ("no_label", "wrong_label", "short_label")
 """What may be wrong with the label of a prompt's reply; at most one of them is."""
 
+THOUGHTS = ("think", "think_apart", "think_only_close", "think_unclosed", "think_cut")
+"""How a prompt's reply may be thought about first; at most one of them it is. Each thought names another label."""
+
 
 class Fault(Enum):
     """What becomes of a request that gets no verdict at its first try."""
@@ -59,6 +62,10 @@ class Behaviour:
 
     latency: float = _option(0.0, _SECONDS, "seconds that every completion takes")
     latency_per_token: float = _option(0.0, _SECONDS, "further seconds for each token of the reply")
+    prompt_rate: float | None = _option(None, _at_least(0.01, float), "prompt tokens a second of the whole server")
+    output_rate: float | None = _option(None, _at_least(0.01, float), "tokens of replies a second of the whole server")
+    reply_tokens: int | None = _option(
+        None, _COUNT, "count a reply as about so many tokens (half to one and a half of it), however short it is")
     load_seconds: float = _option(0.0, _SECONDS, "seconds until /health answers 200")
     context: int = _option(1 << 20, _COUNT, "context length in tokens")
     kv_tokens: int | None = _option(None, _COUNT, "tokens held at once; what does not fit waits")
@@ -67,6 +74,17 @@ class Behaviour:
     wrong_label: float = _option(0.0, _share, "share of prompts answered with [[C]] or code like arr[b]")
     short_label: float = _option(0.0, _share, "share of prompts answered with [[A]] or [[B]]")
     think: float = _option(0.0, _share, "share of prompts whose verdict follows a <think> with another label")
+    think_apart: float = _option(0.0, _share, "share of prompts thought about in a field of its own, as reasoning "
+                                 "parsers of vLLM give it, under its old or its new name")
+    think_only_close: float = _option(0.0, _share, "share of prompts whose reply begins in a thought: </think> alone")
+    think_unclosed: float = _option(0.0, _share, "share of prompts whose <think> never ends, cut for length")
+    think_cut: float = _option(0.0, _share, "share of prompts with null content, cut for length in a field of thoughts")
+    think_always: bool = _option(False, None, "think also where a request switches thinking off (enable_thinking)")
+    think_misplaced: bool = _option(
+        False, None, "give a choice that was not thought about as a thought, as some versions of vLLM do")
+    refuse_switch: bool = _option(False, None, "refuse requests with chat_template_kwargs with 400")
+    refusal: float = _option(0.0, _share, "share of prompts answered with null content and a refusal")
+    parts: float = _option(0.0, _share, "share of prompts whose reply's content is a list of parts")
     empty: float = _option(0.0, _share, "share of first tries that get null content, cut for length")
     status_400: float = _option(0.0, _share, "share of prompts that are refused with 400 at every try")
     status_429: float = _option(0.0, _share, "share of first tries that get 429 with Retry-After: 0")
@@ -81,7 +99,7 @@ class Behaviour:
     ignore_structured: bool = _option(False, None, "answer as if structured choices had not been asked for")
 
     def __post_init__(self) -> None:
-        for names in ([fault.value for fault in Fault], LABEL_FAULTS):
+        for names in ([fault.value for fault in Fault], LABEL_FAULTS, THOUGHTS):
             if sum(map(self.share, names)) > 1 + 1e-9:
                 raise ValueError(f"the shares of {', '.join(names)} add up to more than 1")
 

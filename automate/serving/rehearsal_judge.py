@@ -22,15 +22,15 @@ from automate.serving.rehearsal_replies import (
     check_room,
     choose_fault,
     count_chat,
-    cut,
     digest,
+    pretend,
     prompt_key,
     read_chat,
     read_object,
-    reply_text,
     size_of,
     texts_of,
 )
+from automate.serving.rehearsal_thoughts import PrefixCache, message_of, reply_of
 
 NOTICE = "its verdicts mean nothing"
 FINGERPRINT = "flock-hpc-rehearsal"
@@ -54,6 +54,11 @@ class TokenPool:
     def __init__(self, size: int) -> None:
         self.size = self._free = size
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def used(self) -> float:
+        """The share of the room that is taken."""
+        return 1 - self._free / self.size
 
     @property
     def waiting(self) -> int:
@@ -108,8 +113,10 @@ class RehearsalJudge:
         self.model, self.behaviour = model, behaviour
         self.answered = self.running = self.prompt_tokens = self.generation_tokens = self._serial = 0
         self._pool = TokenPool(behaviour.kv_tokens or UNLIMITED_KV_TOKENS)
+        self._prefixes = PrefixCache(self._pool.size, behaviour.bytes_per_token)
         self._tried: set[bytes] = set()
         self._ready_at = float("inf")
+        self._busy_until = 0.0
         self._ending = asyncio.Event()
 
     async def start(self, _: web.Application) -> None:
@@ -168,8 +175,9 @@ class RehearsalJudge:
             ("num_preemptions_total", "counter", 0),
             ("prompt_tokens_total", "counter", self.prompt_tokens),
             ("generation_tokens_total", "counter", self.generation_tokens),
+            ("kv_cache_usage_perc", "gauge", self._pool.used),
             ("prefix_cache_queries_total", "counter", self.prompt_tokens),
-            ("prefix_cache_hits_total", "counter", 0),
+            ("prefix_cache_hits_total", "counter", self._prefixes.hits),
         )
         name = self.model.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
         lines = [f"# rehearsal: {NOTICE}"]
@@ -190,18 +198,21 @@ class RehearsalJudge:
             asked = read_chat(body, self.model)
             prompt_tokens = count_chat(asked.texts, self.behaviour.bytes_per_token)
             check_room(prompt_tokens, asked.max_tokens, self.behaviour.context)
+            if asked.switched and self.behaviour.refuse_switch:
+                raise RequestRefusedError("this judge's template takes no arguments", "chat_template_kwargs")
         except RequestRefusedError as refused:
             return error_reply(refused.message, refused.status, refused.param)
         fault = self._fault(asked, body)
         if fault is not None and fault is not Fault.EMPTY:
             return await self._misbehave(request, fault)
         reply = self._reply(asked, prompt_tokens, fault)
+        cached = min(self._prefixes.look(asked.texts), prompt_tokens)
         await self._generate(prompt_tokens, reply.tokens)
         if self._dying():
             await self._ending.wait()
         if not asked.is_probe:
             self._count_answer()
-        return json_reply(self._completion(reply, prompt_tokens))
+        return json_reply(self._completion(message_of(self.behaviour, asked, reply), reply, prompt_tokens, cached))
 
     def _fault(self, asked: ChatRequest, body: bytes) -> Fault | None:
         if asked.is_probe or not self.behaviour.has_faults:
@@ -229,14 +240,14 @@ class RehearsalJudge:
     def _reply(self, asked: ChatRequest, prompt_tokens: int, fault: Fault | None) -> Reply:
         if fault is Fault.EMPTY:
             return Reply(None, asked.max_tokens or self.behaviour.context - prompt_tokens, "length")
-        return cut(reply_text(self.behaviour, asked), asked.max_tokens)
+        return pretend(self.behaviour, asked, reply_of(self.behaviour, asked))
 
     async def _generate(self, prompt_tokens: int, reply_tokens: int) -> None:
         held = await self._pool.take(prompt_tokens + reply_tokens)
         self.running += 1
         self.prompt_tokens += prompt_tokens
         try:
-            seconds = self.behaviour.latency + self.behaviour.latency_per_token * reply_tokens
+            seconds = self._seconds(prompt_tokens, reply_tokens)
             if seconds:
                 await asyncio.sleep(seconds)
         finally:
@@ -244,17 +255,24 @@ class RehearsalJudge:
             self._pool.give(held)
         self.generation_tokens += reply_tokens
 
+    def _seconds(self, prompt_tokens: int, reply_tokens: int) -> float:
+        """How long a completion takes: alone as long as its tokens, among others as long as the server's rates say."""
+        behaviour, now = self.behaviour, asyncio.get_running_loop().time()
+        work = prompt_tokens / behaviour.prompt_rate if behaviour.prompt_rate else 0.0
+        work += reply_tokens / behaviour.output_rate if behaviour.output_rate else 0.0
+        self._busy_until = max(now, self._busy_until) + work
+        return max(behaviour.latency + behaviour.latency_per_token * reply_tokens, self._busy_until - now)
+
     def _count_answer(self) -> None:
         self.answered += 1
         if self._dying():
             # The answers given so far leave before the process does; no further one is given.
             asyncio.get_running_loop().call_later(_LAST_WORDS_S, os._exit, 1)
 
-    def _completion(self, reply: Reply, prompt_tokens: int) -> dict[str, Any]:
+    def _completion(self, message: dict[str, Any], reply: Reply, prompt_tokens: int, cached: int) -> dict[str, Any]:
         self._serial += 1
-        message = {"role": "assistant", "content": reply.content}
         usage = {"prompt_tokens": prompt_tokens, "completion_tokens": reply.tokens,
-                 "total_tokens": prompt_tokens + reply.tokens}
+                 "total_tokens": prompt_tokens + reply.tokens, "prompt_tokens_details": {"cached_tokens": cached}}
         return {
             "id": f"chatcmpl-rehearsal-{self._serial}", "object": "chat.completion", "created": int(time.time()),
             "model": self.model, "system_fingerprint": FINGERPRINT,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -25,7 +25,6 @@ TOKENS_PER_MESSAGE = 8
 TOKENS_PER_PROMPT = 16
 _CLOSE, _CLEAR = 0.12, 0.5
 _OPENING = "Rehearsal verdict; it means nothing."
-_THOUGHT = "<think>Suppose the second were better by far: [[B>>A]]. Nothing supports it.</think>\n"
 _UNDECIDED = "Both answers were only hashed, and neither is preferred here."
 _WRONG = (
     "My final verdict is: [[C]]",
@@ -44,11 +43,13 @@ class RequestRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What matters of one chat completion request."""
+    """What matters of one chat completion request. `thinking`: not switched off; `switched`: the template is told."""
 
     texts: tuple[str, ...]
     max_tokens: int | None
     choices: tuple[str, ...]
+    thinking: bool = True
+    switched: bool = False
 
     @property
     def is_probe(self) -> bool:
@@ -63,6 +64,8 @@ class Reply:
     content: str | None
     tokens: int
     finish_reason: str
+    reasoning: str | None = None
+    refusal: str | None = None
 
 
 # --- reading a request ------------------------------------------------------------------------
@@ -110,7 +113,9 @@ def read_chat(body: bytes, model: str) -> ChatRequest:
         most = payload.get("max_tokens")
     if most is not None and (not isinstance(most, int) or most < 1):
         raise RequestRefusedError(f"max_tokens must be a number of at least 1, not {most}", "max_tokens")
-    return ChatRequest(texts_of(payload.get("messages")), most, _choices(payload))
+    switches = payload.get("chat_template_kwargs")
+    off = isinstance(switches, dict) and switches.get("enable_thinking") is False
+    return ChatRequest(texts_of(payload.get("messages")), most, _choices(payload), not off, switches is not None)
 
 
 def _choices(payload: dict[str, Any]) -> tuple[str, ...]:
@@ -165,7 +170,7 @@ def draw(key: bytes, purpose: str) -> float:
     return int.from_bytes(hashed, "big") / (1 << 48)
 
 
-def _pick(behaviour: Behaviour, names: Sequence[str], at: float) -> str | None:
+def pick(behaviour: Behaviour, names: Sequence[str], at: float) -> str | None:
     """The fault on whose share of the way from 0 to 1 `at` falls."""
     for name in names:
         at -= behaviour.share(name)
@@ -179,7 +184,7 @@ def choose_fault(behaviour: Behaviour, prompt: bytes, body: bytes) -> Fault | No
     if draw(prompt, "refusal") < behaviour.status_400:
         return Fault.STATUS_400
     at = draw(body, "transient") * (1 - behaviour.status_400)
-    name = _pick(behaviour, [fault.value for fault in _TRANSIENT], at)
+    name = pick(behaviour, [fault.value for fault in _TRANSIENT], at)
     return None if name is None else Fault(name)
 
 
@@ -227,21 +232,19 @@ def fitting_choice(choices: Sequence[str], label: str) -> str:
 
 
 def reply_text(behaviour: Behaviour, request: ChatRequest) -> str:
-    """What the judge says; a probe's reply is never wrong."""
+    """What the judge says, without its thoughts; a probe's reply is never wrong."""
     label = verdict(request.texts)
     if request.choices and not behaviour.ignore_structured:
         return fitting_choice(request.choices, label)
     if request.is_probe:
         return _verdict_text(label)
     prompt = prompt_key(request.texts)
-    fault = _pick(behaviour, LABEL_FAULTS, draw(prompt, "label fault"))
+    fault = pick(behaviour, LABEL_FAULTS, draw(prompt, "label fault"))
     if fault == "no_label":
-        text = f"{_OPENING} {_UNDECIDED}"
-    elif fault == "wrong_label":
-        text = f"{_OPENING} {_WRONG[prompt[0] % 2]}"
-    else:
-        text = _verdict_text(label[0] if fault == "short_label" else label)
-    return _THOUGHT + text if draw(prompt, "think") < behaviour.think else text
+        return f"{_OPENING} {_UNDECIDED}"
+    if fault == "wrong_label":
+        return f"{_OPENING} {_WRONG[prompt[0] % 2]}"
+    return _verdict_text(label[0] if fault == "short_label" else label)
 
 
 def _verdict_text(label: str) -> str:
@@ -256,3 +259,11 @@ def cut(text: str, max_tokens: int | None) -> Reply:
         return Reply(text, tokens, "stop")
     kept = data[: max_tokens * BYTES_PER_REPLY_TOKEN].decode(errors="ignore")
     return Reply(kept, max_tokens, "length")
+
+
+def pretend(behaviour: Behaviour, request: ChatRequest, reply: Reply) -> Reply:
+    """The reply counted as long as a real judge's, where that is asked for; a probe's and a choice's stay short."""
+    if behaviour.reply_tokens is None or request.is_probe or request.choices or reply.finish_reason != "stop":
+        return reply
+    tokens = round(behaviour.reply_tokens * (0.5 + draw(prompt_key(request.texts), "length")))
+    return replace(reply, tokens=max(1, min(tokens, request.max_tokens or tokens)))

@@ -10,9 +10,7 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +21,12 @@ from automate.errors import FlockError, ServerError
 from automate.processes import descendants
 from automate.serving import causes
 from automate.serving.client import Address, JudgeClient
+from automate.serving.places import free_port, socket_folder
 
 Say = Callable[[str], None]
-MAX_SOCKET_PATH = 107
 PROBE = [{"role": "user", "content": "Reply with one word."}]
+HURRY = 4.0
+"""Seconds that a server has to end when its job may be killed at any moment."""
 MARK = "FLOCK_HPC_SERVER"
 
 
@@ -43,22 +43,17 @@ class Launch:
     restarts: int = 2
     request_timeout: float = 1800.0
     environment: Mapping[str, str] | None = None
+    node_faults: int = 2
 
 
-def socket_folder() -> Path:
-    """A new folder of mode 0700 whose path leaves room for a socket's name."""
-    for base in (os.environ.get("TMPDIR"), "/tmp"):  # noqa: S108 - mkdtemp makes it private
-        if base and Path(base).is_dir() and len(os.fsencode(base)) < MAX_SOCKET_PATH - 30:
-            return Path(tempfile.mkdtemp(prefix="fhpc-", dir=base))
-    raise ServerError("no temporary folder with a short enough path for a socket", where=os.environ.get("TMPDIR"),
-                      todo="set TMPDIR to a short path, or judge.server.transport: tcp")
+@dataclass(frozen=True)
+class Death:
+    """A server that ended or never became ready: when (epoch seconds), the class of its cause, and what was seen."""
 
-
-def free_port() -> int:
-    """A loopback port that is free now; a clash is found by the server's key and answered with another port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    time: float
+    cause: str
+    what: str
+    node_fault: bool
 
 
 def sweep(mark: str) -> int:
@@ -79,7 +74,8 @@ class JudgeServer:
         self.launch = launch
         self.say = say
         self.starts = 0
-        self.load_seconds: float | None = None
+        self.loads: list[float] = []
+        self.deaths: list[Death] = []
         self.context: int | None = None
         self._mark = secrets.token_hex(12)
         self._key = secrets.token_urlsafe(32) if launch.transport == "tcp" else None
@@ -87,6 +83,7 @@ class JudgeServer:
         self._doubt = asyncio.Event()
         self._error: ServerError | None = None
         self._stopping = False
+        self._patience = launch.stop_timeout + 10
         self._client: JudgeClient | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._pipe: int | None = None
@@ -129,9 +126,13 @@ class JudgeServer:
             self._ready.clear()
             self._doubt.set()
 
-    def stop_restarting(self) -> None:
-        """The job is ending: a server that dies from now on is not started again."""
+    def stop_restarting(self, *, hurry: bool = False) -> None:
+        """The job is ending: a server that dies from now on is not started again.
+
+        `hurry`: the job may be killed soon, so the server gets few seconds to end.
+        """
         self._stopping = True
+        self._patience = HURRY if hurry else self._patience
 
     async def _supervise(self) -> None:
         failures = 0
@@ -143,17 +144,23 @@ class JudgeServer:
                 self._ready.clear()
                 cause = await self._report(error)
                 failures += 1
-                if self._stopping or not cause.restart_helps or failures > self.launch.restarts:
+                if self._stopping or not self._helps(cause) or failures > self.launch.restarts:
                     self._give_up(cause, error)
                     return
                 self.say(f"judge server: restart {failures} of {self.launch.restarts}")
 
+    def _helps(self, cause: causes.Cause) -> bool:
+        """Whether a restart can help; on a node whose own faults have killed enough servers it can't."""
+        faults = sum(death.node_fault for death in self.deaths)
+        return cause.restart_helps and not (cause.node_fault and faults >= self.launch.node_faults)
+
     def _give_up(self, cause: causes.Cause, error: FlockError) -> None:
-        again = "" if cause.restart_helps else "; starting it again would not help"
+        again = "" if self._helps(cause) else "; starting it again would not help"
         self._error = ServerError(f"the judge's server failed: {cause.name} ({error.what}){again}",
                                   where=str(self.launch.log),
                                   todo=(error.todo if cause is causes.UNKNOWN else None) or cause.todo)
         self._error.hopeless = not cause.restart_helps
+        self._error.node_fault = cause.node_fault
         self._ready.set()
 
     async def _report(self, error: FlockError) -> causes.Cause:
@@ -162,6 +169,8 @@ class JudgeServer:
         await self._end()
         log = causes.tail(self.launch.log)
         cause = causes.classify(log.rpartition("=== start ")[2], status)
+        if not self._stopping:
+            self.deaths.append(Death(time.time(), cause.name, error.what, cause.node_fault))
         self.say(f"judge server: {error.what}; cause: {cause.name}; last lines of {self.launch.log}:")
         for line in log.split("\n"):
             self.say(f"  | {line}")
@@ -185,8 +194,8 @@ class JudgeServer:
         await self._client.__aenter__()
         self.say(f"judge server: started, waiting until it is ready (at most {self.launch.load_timeout:g} s)")
         await self._wait_ready(self._client, began)
-        self.load_seconds = time.monotonic() - began
-        self.say(f"judge server: ready after {self.load_seconds:.1f} s at {address}")
+        self.loads.append(time.monotonic() - began)
+        self.say(f"judge server: ready after {self.loads[-1]:.1f} s at {address}")
         self._ready.set()
 
     async def _spawn(self, command: Sequence[str]) -> None:
@@ -279,7 +288,7 @@ class JudgeServer:
         process, self._process = self._process, None
         if process is not None:
             try:
-                await asyncio.wait_for(process.wait(), self.launch.stop_timeout + 10)
+                await asyncio.wait_for(process.wait(), self._patience)
             except TimeoutError:
                 process.kill()
         sweep(self._mark)

@@ -9,13 +9,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cluster.support import assert_played, in_queue, submissions
 from tests.e2e.support import (
     BASELINE,
-    EXAMPLE_BASELINE,
     EXAMPLES,
     TULU,
     Key,
@@ -54,41 +53,11 @@ def example(slurm: SlurmRig, tmp_path: Path) -> Iterator[Path]:
     assert_nothing_runs(root)
 
 
-@pytest.fixture(scope="module")
-def healthy(tmp_path_factory: pytest.TempPathFactory) -> list[Key]:
-    """Every game of the example, played in peace on this machine."""
-    root = make_workspace(tmp_path_factory.mktemp("healthy") / "example")
-    judge_now(root, "--all")
-    return games_of(root, EXAMPLES)
-
-
-def assert_played(root: Path, games: list[Key]) -> None:
-    """All of the example's games are there, each once, in upstream's rows and in the journal."""
-    questions, theirs = read_questions(root), read_answers(root, EXAMPLE_BASELINE)
-    for model in EXAMPLES:
-        assert_complete(read_rows(rows_file(root, model)), questions, theirs=theirs, ours=read_answers(root, model))
-    assert games_of(root, EXAMPLES) == verdicts_of(root, EXAMPLES) == games
-
-
 def submit(root: Path, *args: str) -> str:
     """`judge --submit`, without waiting; what it said."""
     done = flock("judge", "--all", "--submit", "--executor", "slurm", *args, cwd=root)
     assert done.returncode == 0, done.stdout + done.stderr
     return said(done)
-
-
-def submissions(root: Path) -> list[dict[str, Any]]:
-    """What a workspace knows of its own submissions, oldest first."""
-    return [json.loads(path.read_text()) for path in sorted((root / ".flock-hpc" / "submissions").glob("*.json"))]
-
-
-def in_queue(rig: SlurmRig, root: Path) -> dict[str, str]:
-    """Jobs of a workspace that wait or run: state by id."""
-    plans = [json.loads(path.read_text()) for path in (root / ".flock-hpc" / "plans").glob("*.json")]
-    tags = tuple(plan["tag"] for plan in plans)
-    lines = rig.run("squeue", "--me", "-h", "-r", "-o", "%i|%T|%j").stdout.split("\n")[:-1]
-    found = [line.split("|") for line in lines]
-    return {job: state for job, state, name in found if name.endswith(tags)}
 
 
 def playing(root: Path) -> bool:

@@ -280,3 +280,23 @@ def test_games_that_do_not_fit_become_nulls_with_a_reason(example: Path) -> None
     assert sum(model["nulls"].get("too_long", 0) for model in picture["models"]) == len(nulls)
     assert (picture["totals"]["nulls"], picture["totals"]["due"]) == (len(nulls), 0)
     assert "Nothing to do" in judge_now(example, "--all")
+
+
+def test_a_moved_workspace_goes_on_with_scripts_for_its_new_folder(tmp_path: Path) -> None:
+    old, new = make_workspace(tmp_path / "old", questions=2), tmp_path / "new"
+    assert flock("judge", "--all", "--dry-run", cwd=old).returncode == 0
+    old.rename(new)
+    text = judge_now(new, "--all")
+    assert f"the workspace was moved from {old}: scripts are written for the folder where it lies now" in text
+    assert not any(str(old) in path.read_text() for path in (new / "generated_judgment_scripts").iterdir())
+    assert len(games_of(new, EXAMPLES)) == 12
+    assert "the workspace was moved" not in judge_now(new, "--all")
+
+
+def test_no_more_batches_than_allowed_are_in_the_queue(tmp_path: Path) -> None:
+    limits = {"claim_stale": 1, "poll": 0.5, "max_submitted": 1}
+    root = make_workspace(tmp_path / "w", questions=2, batch_size=1, limits=limits)
+    text = judge_now(root, "--all")
+    assert "2 batches wait for room: limits.max_submitted=1; 0 are in the queue" in text
+    assert text.count("handed in as job") == 2
+    assert len(games_of(root, EXAMPLES)) == 12

@@ -8,7 +8,6 @@ From a shell: ``python tests/rigs/slurm.py shell -- CMD...`` or ``python tests/r
 import contextlib
 import getpass
 import os
-import random
 import shlex
 import shutil
 import signal
@@ -24,6 +23,11 @@ from typing import Self
 
 import psutil
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.rigs.machine import answers, free_ports, parent_folder
+
 NODES = ("n1", "n2")
 DAEMONS = {"munged", "mariadbd", "slurmdbd", "slurmctld", "slurmscriptd", "slurmd", "slurmstepd"}
 FOREIGN = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT_", "SALLOC_", "SCANCEL_")
@@ -38,7 +42,7 @@ AuthInfo=socket={run_dir}/munge/socket,cred_expire={requeue_delay} SlurmdParamet
 SlurmctldPidFile={run_dir}/ctld.pid SlurmctldLogFile={run_dir}/log/slurmctld.log StateSaveLocation={run_dir}/state
 SlurmdPidFile={run_dir}/%n.pid SlurmdLogFile={run_dir}/log/%n.log SlurmdSpoolDir={run_dir}/%n
 ProctrackType=proctrack/linuxproc TaskPlugin=task/none MpiDefault=none GresTypes=gpu MailProg=/bin/true
-SelectType=select/cons_tres SelectTypeParameters=CR_Core_Memory DefMemPerCPU=1000 MessageTimeout=30
+SelectType=select/cons_tres SelectTypeParameters=CR_Core_Memory DefMemPerCPU=1000 MessageTimeout={message_timeout}
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2 JobRequeue=1 MinJobAge={min_job_age}
 ReturnToService=2 TCPTimeout=10 SlurmdTimeout={slurmd_timeout} KillWait={kill_wait} MaxArraySize={max_array_size}
 """
@@ -68,25 +72,6 @@ def available(accounting: bool = True) -> str | None:
     return f"not installed: {missing} (scripts/setup-test-slurm.sh installs them)" if missing else None
 
 
-def _answers(family: socket.AddressFamily, address: str | tuple[str, int]) -> bool:
-    """Whether something accepts connections there."""
-    with socket.socket(family) as probe:
-        return probe.connect_ex(address) == 0
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, below the range from which outgoing connections take theirs."""
-    some = random.sample(range(10_000, 32_000), 10 * count)
-    return [port for port in some if not _answers(socket.AF_INET, ("127.0.0.1", port))][:count]
-
-
-def _parent_folder() -> str:
-    """A short path; in memory where there is room for the database's many synchronous writes."""
-    memory = os.statvfs("/dev/shm") if os.access("/dev/shm", os.W_OK | os.X_OK) else None
-    roomy = memory and memory.f_bavail * memory.f_frsize > 2**30 and not memory.f_flag & os.ST_NOEXEC
-    return "/dev/shm" if roomy else "/tmp"
-
-
 def _owned(run_dir: Path, node: str = "") -> Iterator[psutil.Process]:
     """The rig's processes (of one node if named): daemons, job steps and what the jobs started."""
     for process in psutil.process_iter():
@@ -114,7 +99,8 @@ class SlurmRig:
     """A small Slurm cluster of its own, there between ``start()`` and ``stop()`` or in a ``with``.
 
     Times are in seconds. ``requeue_delay`` is how long a requeued job waits (Slurm's own value is 120),
-    ``enforce`` is AccountingStorageEnforce, and ``extra`` is appended to slurm.conf as it is.
+    ``enforce`` is AccountingStorageEnforce, and ``extra`` is appended to slurm.conf as it is. A command waits twice
+    ``message_timeout`` for an answer.
     """
 
     accounting: bool = True
@@ -124,6 +110,7 @@ class SlurmRig:
     enforce: str = ""
     requeue_delay: int = 15
     slurmd_timeout: int = 60
+    message_timeout: int = 30
     extra: str = ""
     env: dict[str, str] = field(default_factory=dict, init=False)
     run_dir: Path = field(default=Path(), init=False)
@@ -142,6 +129,11 @@ class SlurmRig:
         """The process id of the slurmd of every node where it runs now."""
         return {node: self._daemons[node].pid for node in NODES if node in self._daemons}
 
+    @property
+    def ctld_started(self) -> bool:
+        """Whether slurmctld was started and not ended."""
+        return "slurmctld" in self._daemons
+
     def environment(self) -> dict[str, str]:
         """This process's environment with ``env`` added and any other Slurm's variables left out."""
         own = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
@@ -158,7 +150,7 @@ class SlurmRig:
         """Start everything and wait until both nodes are idle."""
         if reason := available(self.accounting):
             raise RuntimeError(reason)
-        self.run_dir = Path(tempfile.mkdtemp(prefix="slurm-rig-", dir=_parent_folder()))
+        self.run_dir = Path(tempfile.mkdtemp(prefix="slurm-rig-", dir=parent_folder()))
         self.run_dir.chmod(0o711)  # munged insists that others may reach its socket
         self.env = {"SLURM_CONF": f"{self.run_dir}/slurm.conf"}
         guard = [sys.executable, str(Path(__file__).resolve()), "guard", str(self.run_dir)]
@@ -167,7 +159,7 @@ class SlurmRig:
             dbd, munge = self._configure(), f"{self.run_dir}/munge"
             options = [f"--{name}={munge}/{name}" for name in ("socket", "key-file", "pid-file", "seed-file")]
             self._spawn("munged", "--foreground", "--force", *options)
-            self._wait("munged", lambda: _answers(socket.AF_UNIX, f"{munge}/socket"), timeout)
+            self._wait("munged", lambda: answers(socket.AF_UNIX, f"{munge}/socket"), timeout)
             if self.accounting:
                 self._start_accounting(dbd, timeout)
             self._spawn("slurmctld", "-D", "-c")
@@ -191,8 +183,17 @@ class SlurmRig:
 
     def restart_ctld(self, timeout: float = 120) -> None:
         """Restart slurmctld from its saved state, as an administrator would, and wait for it."""
-        self._daemons["slurmctld"].terminate()
-        self._daemons.pop("slurmctld").wait(timeout)
+        self.stop_ctld(timeout)
+        self.start_ctld(timeout)
+
+    def stop_ctld(self, timeout: float = 120, crash: bool = False) -> None:
+        """End slurmctld, with `crash` by SIGKILL: nobody answers for the cluster until it is started again."""
+        daemon = self._daemons.pop("slurmctld")
+        daemon.kill() if crash else daemon.terminate()
+        daemon.wait(timeout)
+
+    def start_ctld(self, timeout: float = 120) -> None:
+        """Start slurmctld from its saved state and wait for it."""
         self._spawn("slurmctld", "-D")
         self._wait("slurmctld", lambda: "UP" in self.run("scontrol", "ping", check=False).stdout, timeout)
 
@@ -212,7 +213,7 @@ class SlurmRig:
     def _configure(self) -> tuple[str, int]:
         """Fill the folder with all the daemons need; give the address of slurmdbd."""
         values = dict(vars(self), user=getpass.getuser(), host=socket.gethostname().split(".")[0])
-        values |= zip(("ctld", "dbd", *NODES), _free_ports(4), strict=True)
+        values |= zip(("ctld", "dbd", *NODES), free_ports(4), strict=True)
         settings = (SLURM_CONF + ACCOUNTING_CONF * self.accounting).format_map(values).split()
         settings += [f"AccountingStorageEnforce={self.enforce}"] * bool(self.enforce)
         with contextlib.suppress(OSError):  # with another address the daemons would not find each other
@@ -241,9 +242,9 @@ class SlurmRig:
         self.run("mariadb-install-db", *base, "--auth-root-authentication-method=normal", "--skip-test-db")
         db.chmod(0o700)  # the database's root has no password
         self._spawn("mariadbd", *base, "--skip-networking", f"--socket={db}/socket", f"--pid-file={db}/pid")
-        self._wait("mariadbd", lambda: _answers(socket.AF_UNIX, f"{db}/socket"), timeout)
+        self._wait("mariadbd", lambda: answers(socket.AF_UNIX, f"{db}/socket"), timeout)
         self._spawn("slurmdbd", "-D")
-        self._wait("slurmdbd", lambda: _answers(socket.AF_INET, dbd), timeout)
+        self._wait("slurmdbd", lambda: answers(socket.AF_INET, dbd), timeout)
         for what in ("cluster flock", "account flock", f"user {user} account=flock defaultaccount=flock"):
             self.run("sacctmgr", "-i", "add", *what.split())
 

@@ -282,7 +282,7 @@ def test_what_sbatch_reads(tmp_path: Path) -> None:
     tag = plan_tag(workspace, "20250907_143000")
     assert {name: value for name, value in found.items() if name not in {"output", "error"}} == {
         "job-name": f"judge-batch-1-{tag}", "open-mode": "append",
-        "nodes": "1", "ntasks-per-node": "1", "cpus-per-task": "8", "mem": "64G",
+        "signal": "B:USR2@120", "nodes": "1", "ntasks-per-node": "1", "cpus-per-task": "8", "mem": "64G",
         "time": "02:00:00", "partition": "capella", "account": "p_flock", "exclude": "c[1-3]", "gres": "gpu:1",
         "mail-type": "END", "exclusive": ""}
     assert expand_log(found["output"], "77") == workspace.logs / "judge-batch-1_77_20250907_143000.out"
@@ -364,6 +364,44 @@ def test_a_hostile_script_runs_what_it_should_and_nothing_else(tmp_path: Path) -
     assert command[-3:] == [HOSTILE, "--", "a'b"]
     assert run("serve", "--uds", "a b") == [*command[1:], "--uds", "a b", "OURS=unset", f"THEIRS={HOSTILE}"]
     assert list(tmp_path.rglob("pwned")) == []
+
+
+@pytest.mark.parametrize("container", [None, "image.sif"])
+def test_a_staged_copy_takes_the_judges_place(tmp_path: Path, container: str | None) -> None:
+    bin_folder = tmp_path / "bin"
+    for name in ("server", "apptainer"):
+        program(bin_folder / name)
+    around = {"container": container} if container else {}
+    workspace = make_workspace(tmp_path / HOSTILE, judge={
+        "path": HOSTILE, "server": {"command": [str(bin_folder / "server"), "serve"], "load_format": "runai_streamer"},
+        "environment": around})
+    script = tmp_path / "script.sh"
+    script.write_text(script_of(workspace), encoding="utf-8")
+    staged = tmp_path / HOSTILE / "copy"
+    environ = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "HOME": "/", "OURS": ""}
+
+    def judged(path: str | None) -> list[str]:
+        more = {} if path is None else {"FLOCK_HPC_JUDGE_PATH": path}
+        done = subprocess.run(["bash", str(script), "serve", "--uds", "s"], capture_output=True, cwd=tmp_path,
+                              env=environ | more, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        return done.stdout.decode().split("\0")[:-3]
+
+    inside = ["exec", "--nv", str(workspace.root / "image.sif"), str(bin_folder / "server")] if container else []
+    options = ["--served-model-name", workspace.settings.judge.name, "--load-format", "runai_streamer",
+               "--enable-prompt-tokens-details", "--uds", "s"]
+    for path in (None, "", str(staged)):  # not staged, said so, and a copy that has gone
+        assert judged(path) == [*inside, "serve", HOSTILE, *options]
+    staged.mkdir(parents=True)
+    inside[2:2] = ["--bind", str(staged)] if container else []
+    assert judged(str(staged)) == [*inside, "serve", str(staged), *options]
+    assert list(tmp_path.rglob("pwned")) == []
+
+
+def test_the_rehearsal_judge_has_no_weights_to_load() -> None:
+    text = script_of(make_workspace(judge={"kind": "rehearsal", "server": {"load_format": "dummy"}}))
+    assert "--load-format" not in text
+    assert "FLOCK_HPC_JUDGE_PATH" not in text
 
 
 def test_an_array_task_runs_its_batch(tmp_path: Path) -> None:

@@ -12,7 +12,19 @@ import pytest
 from pydantic import BaseModel
 
 from automate.arena.preflight import CODES
-from automate.campaign.monitor import ICONS, SCHEMA, Failure, JobLine, ModelLine, Snapshot
+from automate.campaign.failures import KINDS, Failure
+from automate.campaign.picture import (
+    ICONS,
+    SCHEMA,
+    BadNode,
+    BatchLine,
+    Finish,
+    JobLine,
+    ModelLine,
+    Queue,
+    Snapshot,
+)
+from automate.campaign.vitals import GpuLine, Rates, ServerLine
 from automate.cli.main import COMMANDS, HIDDEN
 from automate.settings import Settings
 
@@ -74,13 +86,13 @@ def test_the_readme_has_every_command(command: str) -> None:
 
 
 @pytest.mark.parametrize(("title", "kind"), [
-    ("# `flock-hpc monitor --json`", Snapshot), ("## A job", JobLine), ("## A model", ModelLine),
-    ("## A failure", Failure)])
+    ("## `--json`", Snapshot), ("## A job", JobLine), ("## A judge server", ServerLine), ("## A GPU", GpuLine),
+    ("## A model", ModelLine), ("## A failure", Failure), ("## A batch", BatchLine), ("## Rates", Rates),
+    ("## The finish", Finish), ("## A bad node", BadNode), ("## The queue", Queue)])
 def test_the_page_on_the_monitor_has_every_key(title: str, kind: type) -> None:
-    text = (DOCS / "monitor.md").read_text(encoding="utf-8")
-    part = text.partition("\n## ")[0] if title.startswith("# ") else section(DOCS / "monitor.md", title)
-    table = rows(part.partition("\n| state |")[0])
-    extra = {"schema", "totals"} if kind is Snapshot else set()
+    part = section(DOCS / "monitor.md", title).partition("\n| state |")[0].partition("\n| kind |")[0]
+    table = rows(part)
+    extra = {"schema", "nulls", "totals"} if kind is Snapshot else set()
     assert set(table) == {field.name for field in fields(kind)} | extra
 
 
@@ -92,6 +104,10 @@ def test_the_page_on_the_monitor_has_every_state_and_total() -> None:
     assert set(rows(section(page, "## Totals"))) == set(empty["totals"])
     assert set(rows(section(page, "## A log"))) == set(empty["logs"][0])
     assert f"`schema` is {SCHEMA};" in page.read_text(encoding="utf-8")
+
+
+def test_the_page_on_the_monitor_has_every_kind_of_failure() -> None:
+    assert set(rows(section(DOCS / "monitor.md", "## A failure").partition("\n| kind |")[2])) == set(KINDS)
 
 
 def test_the_page_on_preflight_has_every_code() -> None:

@@ -86,7 +86,7 @@ class FakeCluster:
     script: str = ""
 
     def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None,
-               after: str | None = None) -> str:
+               after: str | None = None, exclude: str | None = None) -> str:
         raise AssertionError("preflight submits nothing")
 
     def find(self, name: str, since: float) -> list[str]:

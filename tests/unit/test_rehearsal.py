@@ -188,6 +188,8 @@ def test_exclusive_shares_must_not_exceed_one() -> None:
         Behaviour(status_500=0.6, drop=0.6)
     with pytest.raises(ValueError, match="more than 1"):
         Behaviour(no_label=0.6, wrong_label=0.6)
+    with pytest.raises(ValueError, match="more than 1"):
+        Behaviour(think=0.6, think_cut=0.6)
 
 
 @pytest.mark.parametrize(("share", "status"), [("status_429", 429), ("status_500", 500)])
@@ -375,6 +377,58 @@ async def test_metrics_count_tokens() -> None:
     assert seen["generation_tokens_total"] == usage["completion_tokens"]
     assert seen["num_preemptions_total"] == seen["prefix_cache_hits_total"] == 0
     assert 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0' in text.splitlines()
+
+
+async def test_metrics_show_the_caches() -> None:
+    async with judge(kv_tokens=100, latency=3600.0) as client:
+        asking = asyncio.create_task(ask(client, body(max_tokens=8)))
+        await wait_for_metrics(client, num_requests_running=1)
+        seen = await read_metrics(client)
+        assert 0.3 < seen["kv_cache_usage_perc"] < 0.7
+        asking.cancel()
+        await wait_for_metrics(client, num_requests_running=0, kv_cache_usage_perc=0)
+    async with judge() as client:
+        usages = [(await ask(client, body("long " * 400 + end)))[1]["usage"] for end in ("one", "two")]
+        seen = await read_metrics(client)
+    cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+    assert cached[0] == 0
+    assert usages[1]["prompt_tokens"] * 0.7 < cached[1] < usages[1]["prompt_tokens"]
+    assert seen["prefix_cache_hits_total"] == cached[1]
+
+
+async def test_thoughts_come_in_every_form() -> None:
+    async def message(**options: Any) -> dict[str, Any]:
+        async with judge(**options) as client:
+            _, answer = await ask(client, body("text", max_tokens=400))
+        choice = answer["choices"][0]
+        return {"finish": choice["finish_reason"], **choice["message"]}
+
+    label = f"[[{verdict(['Judge.', 'text'])}]]"
+    apart, only_close = await message(think_apart=1.0), await message(think_only_close=1.0)
+    assert apart["content"].endswith(label)
+    assert "[[B>>A]]" in apart.get("reasoning", "") + apart.get("reasoning_content", "")
+    assert "<think>" not in only_close["content"]
+    assert only_close["content"].partition("</think>")[2].endswith(label)
+    unclosed, cut_off = await message(think_unclosed=1.0), await message(think_cut=1.0)
+    assert unclosed["content"].startswith("<think>")
+    assert "</think>" not in unclosed["content"]
+    assert (unclosed["finish"], cut_off["finish"], cut_off["content"]) == ("length", "length", None)
+    refused, parts = await message(refusal=1.0), await message(parts=1.0)
+    assert (refused["finish"], refused["content"], bool(refused["refusal"])) == ("stop", None, True)
+    assert "".join(part["text"] for part in parts["content"]).endswith(label)
+
+
+async def test_thinking_can_be_switched_off_unless_it_cant() -> None:
+    off: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
+    choices: dict[str, Any] = {"structured_outputs": {"choice": [f"[[{label}]]" for label in LABELS]}}
+    cases: list[tuple[dict[str, Any], int, bool]] = [
+        ({}, 200, False), ({"think_always": True}, 200, True), ({"refuse_switch": True}, 400, False)]
+    for options, status, thought in cases:
+        async with judge(think_apart=1.0, **options) as client:
+            seen, answer = await ask(client, body("text", **off, **choices))
+        assert seen == status
+        message = answer["choices"][0]["message"] if status == 200 else {}
+        assert bool({"reasoning", "reasoning_content"} & set(message)) is thought
 
 
 async def test_requests_that_do_not_fit_wait() -> None:

@@ -3,6 +3,7 @@
 #SBATCH --output=/campaign/logs/arena-hard/judgment_batches/judge-batch-1_%j_20250907_143000.out
 #SBATCH --error=/campaign/logs/arena-hard/judgment_batches/judge-batch-1_%j_20250907_143000.err
 #SBATCH --open-mode=append
+#SBATCH --signal=B:USR2@120
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=8
@@ -41,9 +42,16 @@ if [[ "${1:-}" == serve ]]; then
     set -u
     export VLLM_LOGGING_LEVEL=INFO
     ulimit -n 65536
-    exec vllm serve '/models/judge 70b' --served-model-name neuralmagic-llama3.1-70b-instruct-fp8 --tensor-parallel-size 1 --max-model-len 32768 --enable-prompt-tokens-details --seed 0 \
+    judge='/models/judge 70b'
+    # A copy on this node's disk, where the engine has made or found one.
+    if [[ -n "${FLOCK_HPC_JUDGE_PATH:-}" && -d "$FLOCK_HPC_JUDGE_PATH" ]]; then
+        judge="$FLOCK_HPC_JUDGE_PATH"
+    fi
+    exec vllm serve "$judge" --served-model-name neuralmagic-llama3.1-70b-instruct-fp8 --tensor-parallel-size 1 --max-model-len 32768 --enable-prompt-tokens-details --seed 0 \
         "$@"
 fi
+
+trap '' USR2  # "the time is nearly over": for the engine, which listens as soon as it has started
 
 # ---- What a node without internet needs ----------------------------------------------------------------
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 HF_DATASETS_OFFLINE=1

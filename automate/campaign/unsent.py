@@ -1,0 +1,53 @@
+"""Why a planned batch has no job yet, and who will hand it in.
+
+Only reads; asks no Slurm, so that a limit of Slurm's own is told by its refusal alone."""
+
+from __future__ import annotations
+
+from automate.campaign.budget import budget_room
+from automate.campaign.refill import refills
+from automate.campaign.state import BatchView, CampaignState
+from automate.workspace import Workspace
+
+SUBMIT = "'flock-hpc judge --submit'"
+
+
+def planned(state: CampaignState, due: dict[str, int]) -> list[BatchView]:
+    """Batches of the newest plan that no job was ever made for, and of which a model has games due and no job."""
+    newest = max((view.stored.plan.id for view in state.batches), default="")
+    busy = state.busy_models
+    return [view for view in state.of_plan(newest) if view.status is None
+            and any(due.get(model, 0) and model not in busy for model in view.batch.models)]
+
+
+def why_unsent(workspace: Workspace, state: CampaignState, view: BatchView) -> str:
+    """Why a batch has no job, in words, with the next step."""
+    plan, number = view.stored.plan.id, view.batch.number
+    if workspace.stopped(plan).exists():
+        return f"the campaign was cancelled; {SUBMIT} goes on"
+    mine = [sub for sub in state.submissions if sub.plan == plan and number in sub.tasks.values()]
+    if mine:
+        last = max(mine, key=lambda sub: sub.intended)
+        if last.refused:
+            return f"refused: {last.refused}"
+        if last.job is None:
+            return f"nobody knows whether it was taken; {SUBMIT} finds out"
+        return f"the cluster doesn't know its job {last.job} any more; {SUBMIT} hands it in again"
+    if not any(sub.plan == plan and sub.tasks and sub.job for sub in state.submissions):
+        return f"not submitted: {SUBMIT} does that"
+    return f"waits for room{_limit(workspace, state)}; {_who(workspace, state, plan)}"
+
+
+def _limit(workspace: Workspace, state: CampaignState) -> str:
+    own, active = workspace.settings.limits.max_submitted, len(state.active)
+    if own is not None and active >= own:
+        return f" (limits.max_submitted={own}; {active} are in the queue)"
+    room = budget_room(workspace, state)
+    return f" ({room.why})" if room.jobs == 0 else ""
+
+
+def _who(workspace: Workspace, state: CampaignState, plan: str) -> str:
+    small = refills(state)
+    if small and workspace.waiting(plan).exists():
+        return f"the small job {small[-1].job} hands it in when a batch ends"
+    return f"'judge --wait' or the next {SUBMIT} hands it in"

@@ -1,0 +1,177 @@
+"""`plan`: what a campaign will take, before anything is submitted; also what `judge --dry-run` shows of it.
+
+Writes nothing and submits nothing."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from automate.cli.options import SeveralCommand, open_here, selection_options, workspace_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from automate.arena.batches import Batch
+    from automate.arena.progress import Progress
+    from automate.campaign.estimates import Forecast
+    from automate.campaign.planning import Outlook
+    from automate.campaign.rates import Interval
+    from automate.workspace import Workspace
+
+
+@click.command("plan", cls=SeveralCommand)
+@workspace_option
+@selection_options
+@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Models a job (default: the settings' 10).")
+@click.option("--max-parallel", type=click.IntRange(min=1), metavar="N", help="At most N batches at once.")
+@click.option("--json", "as_json", is_flag=True, help="The forecast as one JSON document.")
+@click.pass_context
+def plan(ctx: click.Context, workspace_dir: Path | None, all_models: bool, models: tuple[str, ...],
+         models_file: Path | None, from_api_config: str | None, missing: bool, baseline: str | None,
+         limit_questions: int | None, executor: str | None, batch_size: int | None, max_parallel: int | None,
+         as_json: bool) -> None:
+    """Forecast GPU-hours, each batch's walltime and the finish, and propose --time and batch size. Writes nothing."""
+    from automate.campaign.planning import look_ahead
+    from automate.campaign.selection import select
+    from automate.campaign.state import pick_cluster
+    from automate.cli.checks import make_console
+
+    workspace = open_here(workspace_dir, baseline=baseline, batch_size=batch_size)
+    selection = select(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
+                       all_models=all_models)
+    cluster = pick_cluster(workspace, executor)
+    outlook = look_ahead(workspace, cluster, selection.models, limit_questions, max_parallel)
+    if as_json:
+        click.echo(as_document(outlook))
+        return
+    console = make_console()
+    for line in (*selection.problems, *outlook.notes):
+        console.print(line, markup=False)
+    print_outlook(console, outlook)
+
+
+def as_document(outlook: Outlook) -> str:
+    """The forecast and the proposal as JSON; seconds, tokens and hours, without limit where null."""
+    from dataclasses import asdict
+
+    import orjson
+
+    return orjson.dumps(asdict(outlook), option=orjson.OPT_INDENT_2).decode()
+
+
+def print_plan_forecast(console: Console, workspace: Workspace, batches: Sequence[Batch], progress: Progress,
+                        parallel: int | None, kind: str) -> None:
+    """What `judge --dry-run` says of its plan."""
+    from automate.campaign.planning import outlook_of
+
+    print_outlook(console, outlook_of(workspace, batches, progress, parallel, kind))
+
+
+def print_outlook(console: Console, outlook: Outlook) -> None:
+    """The forecast, its assumptions and the proposal."""
+    from rich.markup import escape
+
+    if not outlook.forecast.games:
+        console.print("[green]Nothing to do:[/] no game is due.")
+        return
+    _print_batches(console, outlook.forecast)
+    _print_whole(console, outlook)
+    if not outlook.forecast.learned:
+        console.print("[yellow]No batch of this judge on these GPUs has ended yet: rates are assumed, and the interval "
+                      "is wide.[/] One batch narrows it.")
+    for problem in outlook.forecast.problems:
+        console.print(f"[red]✘[/] {escape(problem)}")
+    _print_assumptions(console, outlook.forecast)
+    _print_proposal(console, outlook)
+
+
+def _print_batches(console: Console, forecast: Forecast) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in ("batch", "models", "games", "tokens", "walltime", "80 % between", "starts"):
+        table.add_column(name, justify="right", overflow="fold")
+    shown = forecast.batches if len(forecast.batches) <= 12 else forecast.batches[:10]
+    for batch in shown:
+        starts = "never ends" if batch.starts is None else str(batch.starts[1])
+        table.add_row(str(batch.size.number), str(batch.size.models), f"{batch.size.games:,}",
+                      _millions(batch.size.prompt_tokens), _time(batch.seconds.mid), _range(batch.seconds), starts)
+    console.print(table)
+    if len(shown) < len(forecast.batches):
+        console.print(f"... and {len(forecast.batches) - len(shown)} more batches like these")
+
+
+def _print_whole(console: Console, outlook: Outlook) -> None:
+    forecast = outlook.forecast
+    console.print(f"\n{forecast.games:,} games, about {_millions(forecast.prompt_tokens)} prompt tokens and "
+                  f"{_millions(forecast.output_tokens)} tokens of verdicts")
+    if forecast.gpu_hours.mid:
+        most = (f"; at most, by the time limit: {forecast.gpu_hours_at_most:,.0f}"
+                if math.isfinite(forecast.gpu_hours_at_most) else "")
+        console.print(f"[bold]GPU-hours[/]  {_hours(forecast.gpu_hours.mid)}  (80 %: {_hours(forecast.gpu_hours.low)} "
+                      f"to {_hours(forecast.gpu_hours.high)}){most}")
+    else:
+        console.print("[bold]GPU-hours[/]  none: no GPU is asked for")
+    queue = "" if outlook.local else (", plus waiting in the queue" if forecast.wait is None else
+                                      f", plus waiting in the queue (so far {_time(forecast.wait)} at the median)")
+    console.print(f"[bold]finish[/]     {_time(forecast.seconds.mid)} after the first start  (80 %: "
+                  f"{_range(forecast.seconds)}), {forecast.parallel} batch(es) at once{queue}")
+    if outlook.money is not None:
+        console.print(f"[bold]money[/]      {outlook.money.mid:.2f} at the settings' prices  (80 %: "
+                      f"{outlook.money.low:.2f} to {outlook.money.high:.2f})")
+        if outlook.max_cost is not None and outlook.money.mid > outlook.max_cost:
+            console.print(f"[yellow]more than judge.max_cost ({outlook.max_cost:g}): the rest will stay due[/]")
+
+
+def _print_assumptions(console: Console, forecast: Forecast) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold", style="dim")
+    for one in forecast.assumptions:
+        table.add_row(f"  {escape(one.name)}", escape(one.value), escape(one.source))
+    console.print("\nIt rests on:")
+    console.print(table)
+
+
+def _print_proposal(console: Console, outlook: Outlook) -> None:
+    from rich.markup import escape
+
+    proposal = outlook.proposal
+    if proposal is None:
+        return
+    console.print(f"\nProposed:  [bold]--time={proposal.time}[/]  batch_size: [bold]{proposal.batch_size}[/]  "
+                  f"at once: [bold]{proposal.parallel}[/]")
+    for note in proposal.notes:
+        console.print(f"  {escape(note)}")
+    if len(proposal.finishes) > 1:
+        ways = ", ".join(f"{count} at once {_time(seconds)}" for count, seconds in proposal.finishes)
+        console.print(f"  finish: {ways}")
+
+
+def _time(seconds: float) -> str:
+    from automate.durations import in_words
+
+    return in_words(seconds) if math.isfinite(seconds) else "never"
+
+
+def _range(one: Interval) -> str:
+    return f"{_time(one.low)} to {_time(one.high)}"
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def _millions(tokens: float) -> str:
+    return f"{tokens / 1e6:,.1f} M" if tokens >= 1e5 else f"{tokens:,.0f}"
