@@ -20,7 +20,7 @@ demo: $(READY)
 	$(BIN)/flock-hpc demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal
 
 real: $(READY)
 	scripts/setup-test-slurm.sh

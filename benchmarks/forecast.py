@@ -23,8 +23,8 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from automate.campaign.planning import Outlook, look_ahead
-from automate.campaign.rates import Interval
+from automate.campaign.forecasts.planning import Outlook, look_ahead
+from automate.campaign.forecasts.rates import Interval
 from automate.campaign.state import pick_cluster
 from automate.workspace import Workspace, open_workspace
 from benchmarks.support import BASELINE, BENCH, CHECKPOINTS, busy, data_folder, print_table

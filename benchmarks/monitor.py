@@ -23,10 +23,10 @@ import orjson
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from automate.arena.context import load_answers, load_match
-from automate.arena.covered import mark_of, stamp_file
+from automate.arena.counting.covered import mark_of, stamp_file
+from automate.arena.counting.keys import compute
+from automate.arena.counting.progress import Progress
 from automate.arena.games import Game
-from automate.arena.keys import compute
-from automate.arena.progress import Progress
 from automate.settings import Settings
 from automate.workspace import Workspace
 from benchmarks.support import BASELINE, BENCH, JUDGE, busy, print_table, spread

@@ -122,14 +122,14 @@ def verdict(root: Path, calm: Sequence[Key], temporary: Path) -> dict[str, int]:
     }
 
 
-def weather(root: Path, storm: Storm, driver: Driver, commands: int) -> dict[str, int]:
+def weather(root: Path, storm: Storm, driver: Driver) -> dict[str, int]:
     """What happened: kills by kind, and what the campaign did about them."""
     runs = [json.loads(path.read_text()) for path in (root / ".flock-hpc" / "runs").glob("*.json")]
     submissions = [json.loads(path.read_text()) for path in (root / ".flock-hpc" / "submissions").glob("*.json")]
     steps = Counter(str((run.get("next") or {}).get("kind")) for run in runs)
     reasons = Counter(str(run.get("stopped_by")) for run in runs)
     found = {f"killed: {kind}": count for kind, count in sorted(storm.killed.items())}
-    found |= {"killed: the command (judge --submit --wait)": commands, "kills in all": storm.killed.total() + commands}
+    found |= {"kills in all": storm.killed.total()}
     found |= {"starts of batches": len(runs), "submissions": len(submissions), "starts of the command": driver.starts}
     found |= {f"starts that ended by: {why}": count for why, count in sorted(reasons.items()) if why != "None"}
     found |= {f"went on by: {kind}": count for kind, count in sorted(steps.items()) if kind != "None"}
@@ -145,20 +145,15 @@ def run(args: argparse.Namespace, folder: Path) -> bool:
     root = stormy_workspace(folder, args)
     temporary = Path(tempfile.mkdtemp(prefix="soak-", dir="/tmp"))
     rig = SlurmRig(min_job_age=30, slurmd_timeout=20, message_timeout=5, kill_wait=5)
-    commands = 0
     with rig:
         driver = Driver(rig, root, folder / "command.log", "--batch-size", str(args.batch_size),
                         env={"TMPDIR": str(temporary)})
         storm = Storm(rig, root, chance, log.say)
         try:
-            done = driver.ended()
-            while storm.killed.total() + commands < args.kills and not done:
-                storm.blow(min(args.gust, args.kills - commands - storm.killed.total()), args.pause, driver.ended)
-                done = driver.ended()
-                if storm.killed.total() + commands < args.kills and not done:
-                    driver.process.kill()
-                    commands += 1
-                    log.say(f"{storm.killed.total() + commands:>3}  the command")
+            while (more := args.kills - storm.killed.total()) > 0 and not driver.ended():
+                if more > 1:
+                    storm.blow(min(args.gust, more - 1), args.pause, driver.ended)
+                storm.strike_command(driver)
             calm_since = time.monotonic()
             log.say("the storm is over")
             while not driver.ended():
@@ -172,7 +167,7 @@ def run(args: argparse.Namespace, folder: Path) -> bool:
             heal(rig)
         left = verdict(root, calm, temporary)
     seconds = time.monotonic() - log.began
-    report(weather(root, storm, driver, commands), left, seconds, log)
+    report(weather(root, storm, driver), left, seconds, log)
     return not any(count for what, count in left.items() if "TMPDIR" not in what)
 
 

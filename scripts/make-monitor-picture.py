@@ -25,9 +25,9 @@ import yaml
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from automate.campaign.monitor import Snapshot, Watch
-from automate.cli.dashboard import view
-from automate.cli.marks import UNICODE
+from automate.campaign.monitoring.monitor import Snapshot, Watch
+from automate.cli.views.dashboard import view
+from automate.cli.views.marks import UNICODE
 from automate.workspace import open_workspace
 
 PROJECT = Path(__file__).resolve().parents[1]

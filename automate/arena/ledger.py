@@ -16,7 +16,7 @@ from orjson import Fragment
 
 from automate.arena.apart import copy_foreign_rows
 from automate.arena.benchmark import Answers
-from automate.arena.covered import mark_of, stamp_file
+from automate.arena.counting.covered import mark_of, stamp_file
 from automate.arena.games import Game, Match, Recorded, Slot
 from automate.arena.prompts import Message
 from automate.arena.records import load

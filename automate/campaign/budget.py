@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from automate.arena.gpu_hours import Run, Usage, cards, gpus_of, hours_of_start, lived, of_campaign
-from automate.arena.runlog import read_runs
+from automate.arena.running.gpu_hours import Run, Usage, cards, gpus_of, hours_of_start, lived, of_campaign
+from automate.arena.running.runlog import read_runs
 from automate.campaign.state import BatchView, CampaignState
 from automate.cluster.limits import Room
 from automate.cluster.queue import JobStatus

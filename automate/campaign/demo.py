@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from automate.arena.counting.progress import Progress
 from automate.arena.games import Recorded
-from automate.arena.progress import Progress
 from automate.arena.verdict import SHORT
 from automate.campaign.setup import make_workspace
 from automate.errors import StorageError, WorkspaceError

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from automate.arena.gpu_hours import number
-from automate.arena.progress import Progress
+from automate.arena.counting.progress import Progress
+from automate.arena.running.gpu_hours import number
 from automate.campaign.handing import Request, Submitted, asked_of, hand_in_more, resubmit, taken_over
 from automate.campaign.plans import read_plans
 from automate.campaign.state import BatchView, CampaignState, look
@@ -219,8 +219,13 @@ def count_of(batches: Collection[int]) -> str:
 
 
 def goes_on_itself(view: BatchView, now: float) -> bool:
-    """Whether a batch's job said a moment ago that it goes on: requeued, by a successor, or by Slurm."""
+    """Whether a batch's job said a moment ago that it goes on: requeued, by a successor, or by Slurm.
+
+    A job that was cancelled since does not, whatever it said.
+    """
     after = (view.run or {}).get("next")
+    if view.state == "cancelled":
+        return False
     if not isinstance(after, dict) or after.get("kind") not in ("requeue", "successor", "slurm"):
         return False
     said = number(view.run or {}, "updated") or 0.0

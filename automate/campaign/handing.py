@@ -12,7 +12,7 @@ from pathlib import Path
 
 from automate import claims
 from automate.arena.context import load_match
-from automate.arena.runlog import read_runs
+from automate.arena.running.runlog import read_runs
 from automate.campaign.budget import budget_room
 from automate.campaign.nodes import Excluded, bad_nodes, exclusion, remember_failed
 from automate.campaign.plans import StoredPlan, foreign_files, moved, read_plans, superseded, write_anew
@@ -20,7 +20,7 @@ from automate.campaign.state import BatchView, CampaignState, look
 from automate.cluster import asking
 from automate.cluster.base import Cluster
 from automate.cluster.limits import Asked, Room, SubmitLimits, limit_words, room
-from automate.cluster.local import LocalCluster
+from automate.cluster.local.executor import LocalCluster
 from automate.cluster.queue import job_alive
 from automate.cluster.submit import (
     Submission,

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from automate import claims
 from automate.arena.apart import has_foreign_rows, move_foreign_rows
 from automate.arena.context import load_answers
+from automate.arena.counting.progress import Progress
 from automate.arena.games import Match
 from automate.arena.ledger import ModelLedger, rows_are_current
-from automate.arena.progress import Progress
 from automate.campaign.budget import same_campaign
 from automate.campaign.cancelling import cancel
 from automate.campaign.handing import (

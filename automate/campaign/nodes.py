@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from automate.arena.gpu_hours import number
+from automate.arena.running.gpu_hours import number
 from automate.campaign.state import BatchView
 from automate.cluster.asking import is_node
 from automate.cluster.queue import JobState

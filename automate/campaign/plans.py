@@ -15,9 +15,9 @@ import orjson
 from pydantic import ValidationError
 
 from automate.arena.batches import Batch, Plan, array_script, balance, batch_config, batch_script, plan_tag
-from automate.arena.ending import longest_game
 from automate.arena.prompts import Prompts
-from automate.arena.runlog import read_runs
+from automate.arena.running.ending import longest_game
+from automate.arena.running.runlog import read_runs
 from automate.cluster.slurm import compress
 from automate.errors import ConfigError, DataError
 from automate.journal import read_json, replace_file, write_json

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from automate.arena.benchmark import read_models_file, unique
 from automate.arena.context import api_models, load_match
-from automate.arena.progress import Progress
+from automate.arena.counting.progress import Progress
 from automate.errors import DataError, FlockError
 from automate.names import name_problem
 from automate.workspace import Workspace

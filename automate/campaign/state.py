@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from automate.arena.batches import Batch
+from automate.campaign.monitoring.vitals import RunFiles
 from automate.campaign.plans import StoredPlan, read_plans
-from automate.campaign.vitals import RunFiles
 from automate.cluster import slurm
 from automate.cluster.asking import known_users, me
 from automate.cluster.base import Cluster
-from automate.cluster.local import LocalCluster
+from automate.cluster.local.executor import LocalCluster
 from automate.cluster.queue import JobState, JobStatus
 from automate.cluster.shared import ENDED, Answer, SharedQueue
 from automate.cluster.slurm import SlurmCluster

@@ -12,7 +12,7 @@ from automate.cli.options import SeveralCommand, open_here, selection_options, w
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from automate.arena.preflight import Report
+    from automate.arena.preflight.check import Report
     from automate.campaign.selection import Selection
     from automate.cluster.base import Cluster
     from automate.workspace import Workspace
@@ -56,7 +56,7 @@ def print_report(console: Console, report: Report) -> None:
 
 def preflight(workspace: Workspace, cluster: Cluster, selection: Selection, limit: int | None) -> Report:
     """Run all checks on a selection."""
-    from automate.arena.preflight import check
+    from automate.arena.preflight.check import check
 
     return check(workspace, selection.models, cluster=cluster, executor=cluster.kind, limit_questions=limit,
                  list_problems=selection.problems)

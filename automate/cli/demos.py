@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 def demo(ctx: click.Context, directory: Path) -> None:
     """Run a campaign in DIRECTORY (default: demo-campaign): a dozen questions, three models, a rehearsal judge."""
     from automate.arena.context import load_match
-    from automate.arena.progress import Progress
+    from automate.arena.counting.progress import Progress
     from automate.campaign.demo import make_demo, models_of, tally
     from automate.campaign.judging import Request
-    from automate.campaign.monitor import snapshot
+    from automate.campaign.monitoring.monitor import snapshot
     from automate.campaign.selection import Selection
     from automate.campaign.state import pick_cluster
     from automate.cli.checks import make_console, preflight, print_report
     from automate.cli.judging import run
-    from automate.cli.monitor_text import lines
+    from automate.cli.views.monitor_text import lines
     from automate.workspace import open_workspace
 
     console = make_console()

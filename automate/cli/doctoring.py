@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from automate.campaign.doctor_checks import Check
+    from automate.campaign.doctoring.checks import Check
 
 MARKS = {"ok": "[green]✔[/]", "note": "[blue]i[/]", "warning": "[yellow]![/]", "unknown": "[magenta]?[/]",
          "error": "[red]✘[/]"}
@@ -36,8 +36,8 @@ def doctor(ctx: click.Context, workspace_dir: Path | None, with_job: bool, timeo
     With --job a job of two minutes runs on the partition of the settings, in the environment of a batch: it looks at
     GPUs, vLLM, folders, sockets, the judge's disk and whether jobs can requeue themselves. It plays nothing.
     """
-    from automate.campaign.doctor import examine
-    from automate.campaign.doctor_job import DoctorJob, seen_by_job
+    from automate.campaign.doctoring.doctor import examine
+    from automate.campaign.doctoring.job import DoctorJob, seen_by_job
     from automate.campaign.state import pick_cluster
     from automate.cli.checks import make_console
 
@@ -95,7 +95,7 @@ def _section(console: Console, title: str, checks: Sequence[Check]) -> None:
 @click.option("--script", type=click.Path(path_type=Path), required=True)
 def doctor_probe(workspace: Path, result: Path, script: Path) -> None:
     """Look at the compute node, inside the doctor's job."""
-    from automate.campaign.doctor_probe import probe
+    from automate.campaign.doctoring.probe import probe
     from automate.workspace import open_workspace
 
     probe(open_workspace(workspace), result, script)
@@ -114,7 +114,7 @@ def bundle(workspace_dir: Path | None, file: Path | None, lines: int, max_mb: fl
     """
     import time
 
-    from automate.campaign.bundle import make_bundle
+    from automate.campaign.keeping.bundle import make_bundle
     from automate.workspace import find_root
 
     target = file or Path(f"flock-hpc-bundle-{time.strftime('%Y%m%d_%H%M%S')}.tar.gz")

@@ -24,8 +24,8 @@ def say(text: str) -> None:
 @click.pass_context
 def run_batch(ctx: click.Context, workspace: Path, config: Path, sha256: str, version: str, script: Path) -> None:
     """Run one batch inside its job."""
-    from automate.arena.job import BatchJob
-    from automate.arena.job_config import read_job_config
+    from automate.arena.running.job import BatchJob
+    from automate.arena.running.job_config import read_job_config
 
     job = BatchJob(read_job_config(workspace, config, sha256, version), script, say)
     try:
@@ -58,7 +58,7 @@ def hand_in(ctx: click.Context, workspace: Path, plan: str) -> None:
 @click.pass_context
 def local_runner(ctx: click.Context, workspace: Path) -> None:
     """Run the local queue of a workspace until it is empty."""
-    from automate.cluster.local_runner import run
+    from automate.cluster.local.runner import run
     from automate.workspace import open_workspace
 
     opened = open_workspace(workspace)

@@ -18,7 +18,7 @@ def export(workspace_dir: Path | None, file: Path, with_answers: bool) -> None:
 
     Secrets are not in it. While jobs run it holds what was recorded until now.
     """
-    from automate.campaign.archive import pack_workspace
+    from automate.campaign.keeping.archive import pack_workspace
 
     workspace = open_here(workspace_dir)
     done = pack_workspace(workspace, file, answers=with_answers)
@@ -42,7 +42,7 @@ def import_(file: Path, directory: Path) -> None:
     Records are merged by name; settings and answers that are there stay. Only take archives of people you trust:
     settings and templates become job scripts.
     """
-    from automate.campaign.restore import restore
+    from automate.campaign.keeping.restore import restore
 
     root = directory.resolve()
     done = restore(file, root)

@@ -29,7 +29,7 @@ def nodes(ctx: click.Context, workspace_dir: Path | None) -> None:
 @click.pass_context
 def forgive(ctx: click.Context, workspace_dir: Path | None, names: tuple[str, ...]) -> None:
     """Forget what happened on NODE so far; it gets jobs again."""
-    from automate.arena.runlog import read_runs
+    from automate.arena.running.runlog import read_runs
     from automate.campaign.nodes import forgive as forget
     from automate.campaign.nodes import node_table
 
@@ -47,7 +47,7 @@ def _show(workspace_dir: Path | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from automate.arena.runlog import read_runs
+    from automate.arena.running.runlog import read_runs
     from automate.campaign.nodes import node_table, remember_failed
     from automate.campaign.state import look
     from automate.cli.checks import make_console

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from automate.arena.batches import Batch
-    from automate.arena.progress import Progress
-    from automate.campaign.estimates import Forecast
-    from automate.campaign.planning import Outlook
-    from automate.campaign.rates import Interval
+    from automate.arena.counting.progress import Progress
+    from automate.campaign.forecasts.estimates import Forecast
+    from automate.campaign.forecasts.planning import Outlook
+    from automate.campaign.forecasts.rates import Interval
     from automate.workspace import Workspace
 
 
@@ -37,7 +37,7 @@ def plan(ctx: click.Context, workspace_dir: Path | None, all_models: bool, model
          limit_questions: int | None, executor: str | None, batch_size: int | None, max_parallel: int | None,
          as_json: bool) -> None:
     """Forecast GPU-hours, each batch's walltime and the finish, and propose --time and batch size. Writes nothing."""
-    from automate.campaign.planning import look_ahead
+    from automate.campaign.forecasts.planning import look_ahead
     from automate.campaign.selection import select
     from automate.campaign.state import pick_cluster
     from automate.cli.checks import make_console
@@ -68,7 +68,7 @@ def as_document(outlook: Outlook) -> str:
 def print_plan_forecast(console: Console, workspace: Workspace, batches: Sequence[Batch], progress: Progress,
                         parallel: int | None, kind: str) -> None:
     """What `judge --dry-run` says of its plan."""
-    from automate.campaign.planning import outlook_of
+    from automate.campaign.forecasts.planning import outlook_of
 
     print_outlook(console, outlook_of(workspace, batches, progress, parallel, kind))
 

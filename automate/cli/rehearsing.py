@@ -12,10 +12,10 @@ from automate.cli.options import SeveralCommand, open_here, selection_options, w
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from automate.campaign.rehearsal_outcome import Outcome
-    from automate.campaign.rehearse import Rehearsed
+    from automate.campaign.rehearsal.outcome import Outcome
+    from automate.campaign.rehearsal.rehearse import Rehearsed
     from automate.campaign.selection import Selection
-    from automate.cluster.scenario import Scenario
+    from automate.cluster.rehearsed.scenario import Scenario
     from automate.workspace import Workspace
 
 
@@ -23,7 +23,7 @@ def _list(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """`--list`: the shipped scenarios, each with the line that says what it shows."""
     if not value:
         return
-    from automate.cluster.scenario import find_scenario, scenario_names
+    from automate.cluster.rehearsed.scenario import find_scenario, scenario_names
 
     for name in scenario_names():
         first = find_scenario(name, Path()).read_text(encoding="utf-8").split("\n", 1)[0]
@@ -53,10 +53,10 @@ def rehearse(ctx: click.Context, scenario: str, workspace_dir: Path | None, all_
     The campaign's own batches, scripts and engine run here against judges whose verdicts mean nothing, in a workspace
     of their own. Nothing of the campaign is touched, and no GPU is needed. Exit 0 when every game was played once.
     """
-    from automate.campaign.rehearse import rehearse as play
+    from automate.campaign.rehearsal.rehearse import rehearse as play
     from automate.campaign.selection import select, without_complete
     from automate.cli.checks import make_console
-    from automate.cluster.scenario import find_scenario, read_scenario
+    from automate.cluster.rehearsed.scenario import find_scenario, read_scenario
 
     if executor == "slurm":
         raise click.UsageError("a rehearsal always runs on this machine; leave --executor out")
@@ -77,9 +77,9 @@ def rehearse(ctx: click.Context, scenario: str, workspace_dir: Path | None, all_
 
 def _ready(console: Console, workspace: Workspace, selection: Selection, limit: int | None) -> tuple[str, ...]:
     """The models that can be rehearsed; what keeps the others back is shown. Raises NotReadyError."""
-    from automate.campaign.rehearse import as_rehearsed
+    from automate.campaign.rehearsal.rehearse import as_rehearsed
     from automate.cli.checks import preflight, print_report
-    from automate.cluster.local import LocalCluster
+    from automate.cluster.local.executor import LocalCluster
     from automate.errors import NotReadyError
 
     space = as_rehearsed(workspace)

@@ -29,11 +29,11 @@ def monitor(workspace_dir: Path | None, baseline: str | None, watch: bool, inter
         raise click.UsageError("--watch and --json don't go together: run 'flock-hpc monitor --json' as often as you "
                                "need it")
     if watch:
-        from automate.cli.live import run_watch
+        from automate.cli.views.live import run_watch
 
         run_watch(reopen, interval)
         return
-    from automate.campaign.monitor import snapshot
+    from automate.campaign.monitoring.monitor import snapshot
 
     picture = snapshot(reopen())
     if as_json:
@@ -41,8 +41,8 @@ def monitor(workspace_dir: Path | None, baseline: str | None, watch: bool, inter
 
         click.echo(json.dumps(picture.as_json(), indent=2, ensure_ascii=False))
         return
-    from automate.cli.live import text_width
-    from automate.cli.monitor_text import lines
+    from automate.cli.views.live import text_width
+    from automate.cli.views.monitor_text import lines
 
     for line in lines(picture, text_width()):
         click.echo(line)

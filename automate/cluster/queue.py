@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from automate.cluster.asking import me
@@ -128,7 +128,7 @@ def squeue(users: Sequence[str] = ()) -> list[JobStatus]:
     Raises ClusterError.
     """
     whose = ["-u", ",".join(sorted({*users, me()}))] if users else ["--me"]
-    said = slurm(["squeue", *whose, "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
+    said = slurm(["squeue", *whose, "-a", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
     if said.status != 0:
         raise ClusterError(f"squeue failed: {said.words}", todo="Slurm's controller may be down; try again later")
     return parse_squeue(said.out)
@@ -171,12 +171,16 @@ def resolve(wanted: Iterable[str], first: Iterable[JobStatus], then: Iterable[Jo
             why: str, gone: bool = False) -> dict[str, JobStatus]:
     """The status of each wanted job from squeue's list, else sacct's, else UNKNOWN because of `why`.
 
-    `gone` says that the controller was asked and doesn't hold such jobs: they neither wait nor run.
+    `gone` says that the controller was asked and doesn't hold such jobs: they neither wait nor run, also where
+    accounting never heard of their end, as when a controller died before it wrote them down.
     """
     by_first, by_then = _by_job(first), _by_job(then)
     out = {}
     for job in wanted:
         status = by_first.get(job) or by_then.get(job)
+        if gone and job not in by_first and status is not None and status.state.active:
+            lost = f"squeue doesn't know it, though sacct says {status.state}"
+            status = replace(status, state=JobState.UNKNOWN, evidence=lost, gone=True)
         out[job] = status or JobStatus(job, JobState.UNKNOWN, why, gone=gone)
     return out
 
@@ -212,7 +216,7 @@ def job_alive(job: str) -> bool | None:
     if not have("squeue"):
         return None
     try:
-        said = slurm(["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"], timeout=30)
+        said = slurm(["squeue", "-a", "-h", "-t", "all", "-j", job, "-o", "%T"], timeout=30)
     except ClusterError:
         return None
     if said.status != 0:

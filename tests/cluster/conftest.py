@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.e2e.support import EXAMPLES, Key, games_of, judge_now, make_workspace
+from tests.cluster.support import Campaign, campaign, played
+from tests.e2e.support import EXAMPLES, Key, eventually, games_of, judge_now, kill, make_workspace, victims
 from tests.rigs.slurm import FOREIGN, SlurmRig, available
 
 PREEMPTION = """
@@ -14,6 +16,10 @@ PreemptMode=REQUEUE
 PartitionName=low Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=5
 PartitionName=high Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
+
+TWO_MINUTES: dict[str, Any] = {"latency": 1.4, "concurrency": 1, "time": "00:02:00",
+                               "limits": {"drain": 15, "requeues": 5}}
+"""72 games that take 100 s; the limit leaves 84 s for them."""
 
 
 def refuse(reason: str) -> None:
@@ -58,3 +64,30 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> list[Key]:
     root = make_workspace(tmp_path_factory.mktemp("healthy") / "example")
     judge_now(root, "--all")
     return games_of(root, EXAMPLES)
+
+
+@pytest.fixture(scope="session")
+def limited(slurm: SlurmRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Campaign]]:
+    """Campaigns whose time limit hits in the middle; they go on while other tests run."""
+    folder = tmp_path_factory.mktemp("limited")
+    with (campaign(slurm, folder / "requeue", **TWO_MINUTES) as requeue,
+          campaign(slurm, folder / "successor", options={"no-requeue": True}, **TWO_MINUTES) as successor):
+        both = {"requeue": requeue, "successor": successor}
+        for one in both.values():
+            one.follow()
+        yield both
+
+
+@pytest.fixture(scope="session")
+def forgotten(rough: SlurmRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
+    """A campaign of three batches, one of them killed; slurmctld forgets all three, at most a minute after they ended.
+
+    It looks once a minute, and begins anew where it is restarted.
+    """
+    with campaign(rough, tmp_path_factory.mktemp("forgotten") / "one", latency=0.3,
+                  options={"no-requeue": True}) as one:
+        done = one.flock("judge", "--all", "--batch-size", "1", "--submit", "--executor", "slurm")
+        assert done.returncode == 0, done.stdout + done.stderr
+        eventually(lambda: all(played(one.root, [model]) for model in EXAMPLES), "games of all batches")
+        assert kill(victims(one.root)["engine"][0])
+        yield one

@@ -4,9 +4,7 @@ Each ends with every game once, and with nothing left running."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,29 +20,13 @@ from tests.cluster.support import (
     submissions,
 )
 from tests.e2e.support import Key, assert_nothing_runs, eventually, judge_settings
-from tests.rigs.faults import heal, set_down
+from tests.rigs.faults import heal, path_without, set_down
 from tests.rigs.slurm import SlurmRig
-
-TWO_MINUTES: dict[str, Any] = {"latency": 1.4, "concurrency": 1, "time": "00:02:00",
-                               "limits": {"drain": 15, "requeues": 5}}
-"""72 games that take 100 s; the limit leaves 84 s for them."""
-
-
-@pytest.fixture(scope="module")
-def limited(slurm: SlurmRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Campaign]]:
-    """Campaigns whose time limit hits in the middle; they go on while other tests of this module run."""
-    folder = tmp_path_factory.mktemp("limited")
-    with (campaign(slurm, folder / "requeue", **TWO_MINUTES) as requeue,
-          campaign(slurm, folder / "successor", options={"no-requeue": True}, **TWO_MINUTES) as successor):
-        both = {"requeue": requeue, "successor": successor}
-        for one in both.values():
-            one.follow()
-        yield both
 
 
 @pytest.fixture(autouse=True)
-def in_the_background(limited: dict[str, Campaign]) -> None:
-    """Start the long campaigns with the first test of this module, whichever it is."""
+def in_the_background(forgotten: Campaign, limited: dict[str, Campaign]) -> None:
+    """Start what takes long with the first test of this module, whichever it is."""
 
 
 # --- cancelled ------------------------------------------------------------------------------------
@@ -102,8 +84,7 @@ def test_batches_of_broken_nodes_go_on(rough: SlurmRig, tmp_path: Path, healthy:
         assert sorted(len(entry["tasks"]) for entry in submissions(one.root)) == [3, 3]
         try:
             set_down(rough, "n1")
-            eventually(lambda: sum(run.get("phase") == "playing" for run in runs(one.root)) == 6, "all play again")
-            assert len(runs(one.root)) == 12
+            eventually(lambda: [run["phase"] for run in runs(one.root)[6:]] == ["playing"] * 6, "all play again")
             first = [run for run in runs(one.root)[:6] if run["phase"] == "ended"]  # the time it needs, it may not have
             assert first
             assert {(run["stopped_by"], run["next"]["kind"], run["status"]) for run in first} == {
@@ -148,3 +129,24 @@ def test_a_successor_goes_on_where_requeue_is_forbidden(slurm: SlurmRig, limited
     assert "stopped_by" not in last
     assert last["job"] == jobs[-1]
     assert "handed over again" not in one.text
+
+
+# --- forgotten: last, as Slurm takes its time ---------------------------------------------------------
+def test_forgotten_jobs_are_judged_by_what_is_known(rough: SlurmRig, forgotten: Campaign, tmp_path: Path,
+                                                    healthy: list[Key]) -> None:
+    one, job = forgotten, submissions(forgotten.root)[0]["job"]
+    eventually(lambda: job not in rough.run("squeue", "-h", "-t", "all", "-o", "%A").stdout.split(), "forgotten",
+               timeout=150)
+    blind = {"PATH": str(path_without(tmp_path / "bin", "sacct"))}
+    assert 0 < played(one.root) < len(healthy)
+    picture = one.picture(blind)
+    assert picture["running"] == picture["pending"] == picture["unknown"] == []
+    assert [(failure["state"], "no command 'sacct'" in failure["evidence"]) for failure in picture["failures"]] == [
+        ("unknown", True)]
+    eventually(lambda: [(failure["state"], failure["evidence"]) for failure in one.picture()["failures"]]
+               == [("failed", "sacct")], "accounting's word, as soon as the shared answer is an old one")
+    judge_settings(one.root, rehearsal={})
+    one.env.update(blind)
+    one.follow()
+    one.finish(healthy)
+    assert sorted(len(entry["tasks"]) for entry in submissions(one.root)) == [1, 3]

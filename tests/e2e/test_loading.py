@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from automate.arena.runlog import read_runs
+from automate.arena.running.runlog import read_runs
 from tests.e2e.support import JUDGE, PROJECT, judge_now, judge_settings, make_workspace
 
 SERVER = """#!/bin/bash

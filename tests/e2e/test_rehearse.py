@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from automate.cluster.local import LocalCluster, LocalQueue
+from automate.cluster.local.executor import LocalCluster, LocalQueue
 from tests.e2e.support import (
     EXAMPLES,
     assert_nothing_runs,
@@ -60,11 +60,12 @@ def kept(root: Path) -> Path:
 def test_limits_preemption_and_a_cancelled_batch_lose_nothing_and_touch_nothing(root: Path) -> None:
     before = files_of(root)
     text = rehearse(root, "least_play: 480\ntime_limit: 75%\nevents:\n  - {after_games: 10%, kind: preempt}\n"
-                          "  - {after_games: 30%, kind: cancel, batch: 3}\n")
-    assert "72 of 72 games are finished (72 verdict); missing 0, played twice 0; 36 rows" in text
+                          "  - {after_games: 30%, kind: cancel, batch: 2}\n",
+                    "--models", *EXAMPLES[:2])
+    assert "48 of 48 games are finished (48 verdict); missing 0, played twice 0; 24 rows" in text
     assert "is preempted" in text
-    assert "batch 3 is cancelled" in text
-    assert "batch 3: cancelled with" in text
+    assert "batch 2 is cancelled" in text
+    assert "batch 2: cancelled with" in text
     assert "'judge --submit --wait' had to be given" in text
     assert int(re.search(r"put into the queue again \d+ (\d+)", text)[1]) >= 1  # type: ignore[index]
     assert re.search(r"first start to last end \d+ min", text)

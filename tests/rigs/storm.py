@@ -85,6 +85,16 @@ class Storm:
             self._mend.clear()
             heal(self.rig)
 
+    def strike_command(self, driver: Driver) -> None:
+        """Kill `judge --submit --wait` itself, which counts as well."""
+        if driver.process.poll() is None:
+            driver.process.kill()
+            self._killed("the command", f"start {driver.starts}")
+
+    def _killed(self, kind: str, what: str) -> None:
+        self.killed[kind] += 1
+        self.say(f"{self.killed.total():>3}  {kind}: {what}")
+
     def _order(self, kills: int) -> list[str]:
         """What to kill in which order: each kind at least once where there is room, the rest by the mix."""
         names = list(self.mix)
@@ -113,8 +123,7 @@ class Storm:
             return False
         if what is None:
             return False
-        self.killed[kind] += 1
-        self.say(f"{sum(self.killed.values()):>3}  {kind}: {what}")
+        self._killed(kind, what)
         return True
 
     def _strike(self, kind: str) -> str | None:

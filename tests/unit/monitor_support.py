@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from automate.campaign.failures import Failure
-from automate.campaign.picture import BadNode, BatchLine, Finish, JobLine, ModelLine, Queue, Snapshot
-from automate.campaign.vitals import GpuLine, Rates, ServerLine
+from automate.campaign.monitoring.failures import Failure
+from automate.campaign.monitoring.picture import BadNode, BatchLine, Finish, JobLine, ModelLine, Queue, Snapshot
+from automate.campaign.monitoring.vitals import GpuLine, Rates, ServerLine
 
 NOW = 1_700_000_000.0
 HOSTILE = ("[bold red]markup[/] and [/nothing]", "escape\x1b[31mred\x1b]0;title\x07", "line\nbreak\r\ttab",

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from automate.arena.context import load_match
-from automate.arena.progress import Progress
+from automate.arena.counting.progress import Progress
 from automate.campaign.adopt import adopt
 from automate.cli.main import cli
 from automate.resources import configs_dir

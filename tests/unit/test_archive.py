@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from automate.campaign.archive import FORMAT, HEADER, MANIFEST, allowed, pack_workspace
-from automate.campaign.restore import restore
+from automate.campaign.keeping.archive import FORMAT, HEADER, MANIFEST, allowed, pack_workspace
+from automate.campaign.keeping.restore import restore
 from automate.cluster.submit import SubmissionBook
 from automate.errors import ConfigError, DataError, FlockError, StorageError
 from automate.workspace import Workspace, open_workspace

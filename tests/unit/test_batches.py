@@ -29,11 +29,11 @@ from automate.arena.batches import (
     plan_tag,
     server_command,
 )
-from automate.arena.job_config import read_job_config
 from automate.arena.prompts import NOT_UPSTREAM
+from automate.arena.running.job_config import read_job_config
 from automate.arena.verdict import PATTERNS
 from automate.cluster.base import expand_log
-from automate.cluster.local import directives
+from automate.cluster.local.executor import directives
 from automate.cluster.script import directive
 from automate.errors import ConfigError
 from automate.workspace import Workspace

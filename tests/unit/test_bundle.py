@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from automate.campaign.bundle import FOLDER, Bundle, fit, log_end, make_bundle, pack
-from automate.campaign.redact import REMOVED, Redactor, kept_secrets, looks_secret, secret_values
+from automate.campaign.keeping.bundle import FOLDER, Bundle, fit, log_end, make_bundle, pack
+from automate.campaign.keeping.redact import REMOVED, Redactor, kept_secrets, looks_secret, secret_values
 from automate.errors import StorageError
 
 OWN = "correct horse/battery+staple"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from automate.arena.preflight import CODES
-from automate.campaign.failures import KINDS, Failure
-from automate.campaign.picture import (
+from automate.arena.preflight.check import CODES
+from automate.campaign.monitoring.failures import KINDS, Failure
+from automate.campaign.monitoring.picture import (
     ICONS,
     SCHEMA,
     BadNode,
@@ -24,14 +24,14 @@ from automate.campaign.picture import (
     Queue,
     Snapshot,
 )
-from automate.campaign.vitals import GpuLine, Rates, ServerLine
+from automate.campaign.monitoring.vitals import GpuLine, Rates, ServerLine
 from automate.cli.main import COMMANDS, HIDDEN
 from automate.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
-START = "<!-- codes: from automate.arena.codes.CODES by `python -m tests.unit.test_docs` -->\n"
+START = "<!-- codes: from automate.arena.preflight.codes.CODES by `python -m tests.unit.test_docs` -->\n"
 END = "<!-- end of codes -->\n"
 ROW = re.compile(r"^\| `([^`]+)` \| (.*) \|$", re.MULTILINE)
 

@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
-from automate.arena.findings import error, passed
-from automate.campaign import doctor, doctor_checks, doctor_probe, doctor_site
-from automate.campaign.doctor_checks import Check, Mark, attempt
-from automate.campaign.doctor_job import DoctorJob, script_text, seen_by_job
+from automate.arena.preflight.findings import error, passed
+from automate.campaign.doctoring import checks as doctor_checks
+from automate.campaign.doctoring import doctor
+from automate.campaign.doctoring import probe as doctor_probe
+from automate.campaign.doctoring import site as doctor_site
+from automate.campaign.doctoring.checks import Check, Mark, attempt
+from automate.campaign.doctoring.job import DoctorJob, script_text, seen_by_job
 from automate.cluster.base import expand_log
 from automate.cluster.queue import JobState, JobStatus
 from automate.cluster.site import Association, parse_associations, parse_partitions

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from automate.arena.batches import MARGIN, drain_lead, drain_signal
-from automate.arena.ending import NODE_FAULT, TIME_LIMIT, End, GoOn, decide, longest_game, why_ended
-from automate.arena.job_config import JobConfig
-from automate.arena.pulse import Standstill
-from automate.arena.runlog import RunLog, own_node, own_restart, read_runs
-from automate.arena.telemetry import Telemetry
-from automate.arena.timelimit import TimeLimit
+from automate.arena.running.ending import NODE_FAULT, TIME_LIMIT, End, GoOn, decide, longest_game, why_ended
+from automate.arena.running.job_config import JobConfig
+from automate.arena.running.pulse import Standstill
+from automate.arena.running.runlog import RunLog, own_node, own_restart, read_runs
+from automate.arena.running.telemetry import Telemetry
+from automate.arena.running.timelimit import TimeLimit
 from automate.cluster import own_job
 from automate.cluster.own_job import OwnJob, parse_own_job
 from automate.errors import ClusterError
@@ -84,6 +84,7 @@ def test_why_a_signal_came(own: OwnJob | None, why: str) -> None:
     (replace(LEFT, cancelled=True), RUNNING, "none", "cancelled"),
     (replace(LEFT, left=0), RUNNING, "none", "nothing is left"),
     (replace(LEFT, played=0), RUNNING, "none", "raise slurm.time"),
+    (replace(LEFT, played=0, hindered=True), RUNNING, "requeue", "100 games"),
     (replace(LEFT, stopped_by="preempted", played=0, left=None), RUNNING, "requeue", "its games"),
     (replace(LEFT, starts=21), RUNNING, "none", "started 21 times"),
     (replace(LEFT, stopped_by="stalled: no game"), RUNNING, "none", "stalled"),
@@ -195,7 +196,7 @@ def test_outside_slurm_nobody_enforces_a_limit(tmp_path: Path) -> None:
 def test_a_job_that_was_given_more_time_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = [1000.0 + 50, 1000.0 + 5000]
     monkeypatch.setattr(own_job, "ask", lambda _: OwnJob(state="RUNNING", end_time=ends.pop(0)))
-    monkeypatch.setattr("automate.arena.timelimit.time.time", lambda: 1000.0)
+    monkeypatch.setattr("automate.arena.running.timelimit.time.time", lambda: 1000.0)
     limit = TimeLimit(config(tmp_path), {"SLURM_JOB_ID": "7"}, Telemetry())
 
     async def check() -> tuple[bool, bool]:
@@ -207,7 +208,7 @@ def test_a_job_that_was_given_more_time_goes_on(tmp_path: Path, monkeypatch: pyt
 
 def test_games_in_flight_have_what_the_limit_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_job, "ask", lambda _: OwnJob(state="RUNNING", end_time=1100.0))
-    monkeypatch.setattr("automate.arena.timelimit.time.time", lambda: 1000.0)
+    monkeypatch.setattr("automate.arena.running.timelimit.time.time", lambda: 1000.0)
     limit = TimeLimit(config(tmp_path), {"SLURM_JOB_ID": "7"}, Telemetry())
     asyncio.run(limit.ask())
     assert limit.grace() == 100 - 20 - MARGIN

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automate.arena.batches import Batch, Plan
-from automate.campaign.estimates import (
+from automate.campaign.forecasts.estimates import (
     BatchSize,
     Forecast,
     JobLimits,
@@ -24,11 +24,11 @@ from automate.campaign.estimates import (
     forecast_batches,
     schedule,
 )
-from automate.campaign.forecast import expected_end
-from automate.campaign.history import starts_of
+from automate.campaign.forecasts.forecast import expected_end
+from automate.campaign.forecasts.history import starts_of
+from automate.campaign.forecasts.proposals import propose
+from automate.campaign.forecasts.rates import PER_OUTPUT, PER_PROMPT, Guess, Rates, assumed, learn
 from automate.campaign.plans import StoredPlan
-from automate.campaign.proposals import propose
-from automate.campaign.rates import PER_OUTPUT, PER_PROMPT, Guess, Rates, assumed, learn
 from automate.campaign.state import BatchView, CampaignState
 from automate.cluster.queue import JobState, JobStatus
 from automate.settings import Settings

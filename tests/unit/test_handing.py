@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from automate.arena.gpu_hours import lived, may_go_on
+from automate.arena.running.gpu_hours import lived, may_go_on
 from automate.campaign.budget import budget_room, gpu_hours
 from automate.campaign.cancelling import refused_among
 from automate.campaign.follow import goes_on_itself
@@ -330,6 +330,8 @@ def test_a_batch_that_goes_on_by_itself_is_waited_for(tmp_path: Path, record: di
     workspace = make_workspace(tmp_path)
     view = state_of(workspace, planned(workspace, 1), b1=JobState.COMPLETED).batches[0]
     assert goes_on_itself(replace(view, run=record), 1010.0) is waits
+    cancelled = state_of(workspace, planned(workspace, 1), b1=JobState.CANCELLED).batches[0]
+    assert not goes_on_itself(replace(cancelled, run=record), 1010.0)
 
 
 def test_a_successor_is_no_handing_over(tmp_path: Path) -> None:

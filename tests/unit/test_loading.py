@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from automate.arena import loading as before
-from automate.arena.job_config import JobConfig
-from automate.arena.loading import PATH_VARIABLE, Prepared, loads_expected, prepare_weights
+from automate.arena.running import loading as before
+from automate.arena.running.job_config import JobConfig
+from automate.arena.running.loading import PATH_VARIABLE, Prepared, loads_expected, prepare_weights
 from automate.serving import staging
 from automate.serving.loading import Loading, disk_rate, filesystem_of, kind_of, known_loads, largest_file
 from tests.unit.support import make_workspace

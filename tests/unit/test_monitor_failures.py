@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from automate.arena.batches import Batch, Plan
-from automate.campaign.failures import KINDS, failure
-from automate.campaign.lines import batch_lines, job_line
+from automate.campaign.monitoring.failures import KINDS, failure
+from automate.campaign.monitoring.lines import batch_lines, job_line
+from automate.campaign.monitoring.unsent import why_unsent
+from automate.campaign.monitoring.vitals import RunFiles, rates, usual_load, vitals
 from automate.campaign.plans import StoredPlan
 from automate.campaign.state import BatchView, CampaignState
-from automate.campaign.unsent import why_unsent
-from automate.campaign.vitals import RunFiles, rates, usual_load, vitals
 from automate.cluster.queue import JobState, JobStatus
 from automate.cluster.submit import Submission
 from automate.journal import write_json

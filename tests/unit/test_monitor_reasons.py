@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from automate.campaign.follow import NEVER
-from automate.campaign.reasons import explain
+from automate.campaign.monitoring.reasons import explain
 
 
 @pytest.mark.parametrize(("code", "words"), [

@@ -10,15 +10,15 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from automate.campaign.picture import ICONS, Queue, Snapshot
-from automate.campaign.vitals import Rates
-from automate.cli.blocks import Block, fit, ranges
-from automate.cli.cells import Column, clean, cut, fold, middle, pad, widths
-from automate.cli.dashboard import view
-from automate.cli.marks import ASCII, UNICODE, Marks, marks_for
-from automate.cli.monitor_text import lines, short_line
-from automate.cli.numbers import clock, memory, moment, percent, short
-from automate.cli.screen import Screen
+from automate.campaign.monitoring.picture import ICONS, Queue, Snapshot
+from automate.campaign.monitoring.vitals import Rates
+from automate.cli.views.blocks import Block, fit, ranges
+from automate.cli.views.cells import Column, clean, cut, fold, middle, pad, widths
+from automate.cli.views.dashboard import view
+from automate.cli.views.marks import ASCII, UNICODE, Marks, marks_for
+from automate.cli.views.monitor_text import lines, short_line
+from automate.cli.views.numbers import clock, memory, moment, percent, short
+from automate.cli.views.screen import Screen
 from tests.unit.monitor_support import HOSTILE, NOW, batch, campaign, failed, job, model, picture, playing
 
 SIZES = [(40, 10), (80, 24), (100, 30), (149, 40), (150, 40), (200, 50)]
@@ -279,3 +279,11 @@ def test_a_terminal_of_another_size_is_drawn_anew() -> None:
     assert out.getvalue().count("\x1b[2J") == 2
     assert replay(out.getvalue(), 24)[1] == "b" * 40
     assert not screen.resized
+
+
+@pytest.mark.parametrize(("reason", "words"), [
+    ("BeginTime", "(BeginTime), not before 2026-11-21 09:34"),
+    ("Resources", "(Resources), by Slurm's estimate 2026-11-21 09:34")])
+def test_when_a_waiting_job_begins(reason: str, words: str) -> None:
+    waiting = job(1, "queued", reason=reason, words="in words", begins="2026-11-21T09:34:40")
+    assert any(words in row for row in lines(picture(pending=(waiting,)), 100))

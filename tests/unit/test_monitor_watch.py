@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from automate.arena.context import load_match
+from automate.arena.counting.progress import Progress
 from automate.arena.games import Game
-from automate.arena.progress import Progress
 from automate.campaign.demo import make_demo
-from automate.campaign.monitor import Watch, snapshot
+from automate.campaign.monitoring.monitor import Watch, snapshot
 from automate.campaign.plans import make_plan, save_plan
-from automate.cluster.local import LocalQueue
+from automate.cluster.local.executor import LocalQueue
 from automate.cluster.submit import Submission, SubmissionBook
 from automate.errors import DataError
 from automate.journal import RecordWriter, write_json

@@ -15,11 +15,11 @@ import yaml
 from click.testing import CliRunner
 
 from automate.arena.context import load_answers, load_match
-from automate.arena.progress import Progress
-from automate.campaign.forecast import rates_of
-from automate.campaign.planning import partition_limit
-from automate.campaign.prompt_sizes import prompt_sizes, tokenizer_of
-from automate.campaign.rates import assumed
+from automate.arena.counting.progress import Progress
+from automate.campaign.forecasts.forecast import rates_of
+from automate.campaign.forecasts.planning import partition_limit
+from automate.campaign.forecasts.prompt_sizes import prompt_sizes, tokenizer_of
+from automate.campaign.forecasts.rates import assumed
 from automate.cli.main import cli
 from automate.cluster.site import parse_partitions
 from automate.errors import ClusterError
@@ -229,7 +229,7 @@ def test_the_weights_on_disk_say_how_long_loading_takes(root: Path) -> None:
 def test_the_partitions_limit_is_the_one_that_the_settings_name(monkeypatch: pytest.MonkeyPatch) -> None:
     text = ("PartitionName=short Default=YES MaxTime=01:00:00 TotalNodes=2 State=UP\n"
             "PartitionName=long Default=NO MaxTime=7-00:00:00 TotalNodes=2 State=UP\n")
-    monkeypatch.setattr("automate.campaign.planning.partitions", lambda: parse_partitions(text))
+    monkeypatch.setattr("automate.campaign.forecasts.planning.partitions", lambda: parse_partitions(text))
     assert partition_limit(make_settings()) == 3600
     assert partition_limit(make_settings(slurm={"partition": "long"})) == 7 * 86400
     assert partition_limit(make_settings(slurm={"partition": "gone"})) == float("inf")
@@ -237,7 +237,7 @@ def test_the_partitions_limit_is_the_one_that_the_settings_name(monkeypatch: pyt
     def down() -> Any:
         raise ClusterError("no answer")
 
-    monkeypatch.setattr("automate.campaign.planning.partitions", down)
+    monkeypatch.setattr("automate.campaign.forecasts.planning.partitions", down)
     assert partition_limit(make_settings()) == float("inf")
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from automate.arena import preflight
-from automate.arena.findings import run_command, some
-from automate.arena.preflight import CODES, Finding, Level, Report, check
-from automate.arena.preflight_judge import asked_gpus, estimated_weights
-from automate.arena.preflight_machine import disk_findings
+from automate.arena.preflight import check as preflight
+from automate.arena.preflight.check import CODES, Finding, Level, Report, check
+from automate.arena.preflight.findings import run_command, some
+from automate.arena.preflight.judge import asked_gpus, estimated_weights
+from automate.arena.preflight.machine import disk_findings
 from automate.cluster.queue import JobStatus
 from automate.errors import ClusterError
 from automate.settings import Settings, Slurm

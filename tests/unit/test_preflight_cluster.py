@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from automate.arena.findings import Level
-from automate.arena.preflight_cluster import budget_findings, cluster_findings, name_findings, room_finding
+from automate.arena.preflight.cluster import budget_findings, cluster_findings, name_findings, room_finding
+from automate.arena.preflight.findings import Level
 from automate.cluster.limits import Room
 from tests.unit.support import make_settings
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from automate.arena import preflight_judge
-from automate.arena.findings import Finding, Level
-from automate.arena.preflight_judge import judge_findings
+from automate.arena.preflight import judge as preflight_judge
+from automate.arena.preflight.findings import Finding, Level
+from automate.arena.preflight.judge import judge_findings
 from automate.serving import staging_folder
 from automate.serving.staging_folder import home_of, refusal_of
 from tests.unit.test_preflight import with_judge

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from automate.arena.findings import Level
-from automate.arena.preflight_time import load_seconds, time_findings
+from automate.arena.preflight.findings import Level
+from automate.arena.preflight.time_limit import load_seconds, time_findings
 from tests.unit.support import make_settings
 
 JUDGE = "big"

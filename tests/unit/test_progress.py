@@ -14,11 +14,11 @@ import pytest
 from automate.arena import records
 from automate.arena.benchmark import Answers
 from automate.arena.context import load_answers, load_match
-from automate.arena.covered import covered, stamp_file
+from automate.arena.counting.covered import covered, stamp_file
+from automate.arena.counting.progress import Progress
+from automate.arena.counting.slim import take_lines
 from automate.arena.games import Game, Match, ModelStatus, count
 from automate.arena.ledger import ModelLedger, rows_are_current
-from automate.arena.progress import Progress
-from automate.arena.slim import take_lines
 from automate.journal import RecordWriter
 from automate.workspace import Workspace
 from tests.unit.support import CATEGORIES, make_settings, record_of, write_lines
@@ -39,7 +39,7 @@ def write_answers(workspace: Workspace, model: str, said: str = "says", uids: li
 def workspace(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """Two models, a baseline and six questions; with what was counted kept after each record, or never so soon."""
     if request.param == "kept at once":
-        monkeypatch.setattr("automate.arena.kept.KEEP_EVERY", 1)
+        monkeypatch.setattr("automate.arena.counting.kept.KEEP_EVERY", 1)
     settings = make_settings(bench="arena-hard-v2.0", baseline=TAG, judge={"kind": "rehearsal", "name": "j"})
     found = Workspace(tmp_path, settings, TAG)
     write_lines(found.questions, [{"uid": uid, "category": CATEGORIES[place % 2], "prompt": f"prompt {uid}"}
@@ -166,7 +166,8 @@ def test_rows_of_a_finished_model_are_not_read(workspace: Workspace, monkeypatch
     path = rows_path(workspace)
     size = path.stat().st_size
     assert covered(path, size, workspace.journal("m", TAG), stamp_file(workspace, "m", TAG)) == size
-    monkeypatch.setattr("automate.arena.watched_rows.WatchedRows._counts", lambda *_: pytest.fail("a row was read"))
+    counts = "automate.arena.counting.watched_rows.WatchedRows._counts"
+    monkeypatch.setattr(counts, lambda *_: pytest.fail("a row was read"))
     assert progress_of(workspace).due == {"m": 0, "n": 12}
 
 
@@ -175,7 +176,8 @@ def test_rows_of_another_baseline_are_not_read_again(workspace: Workspace, monke
     job = Ledger(workspace, "m", "one")
     job.play(*range(12))
     job.ledger.close()
-    monkeypatch.setattr("automate.arena.watched_rows.WatchedRows._counts", lambda *_: pytest.fail("a row was read"))
+    counts = "automate.arena.counting.watched_rows.WatchedRows._counts"
+    monkeypatch.setattr(counts, lambda *_: pytest.fail("a row was read"))
     assert Progress(other, load_match(other), ("m",)).due == {"m": 12}
 
 
@@ -329,7 +331,7 @@ def keep(workspace: Workspace) -> Path:
 @pytest.fixture
 def journal(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A record file whose counts are kept."""
-    monkeypatch.setattr("automate.arena.kept.KEEP_EVERY", 1)
+    monkeypatch.setattr("automate.arena.counting.kept.KEEP_EVERY", 1)
     assert keep(workspace).is_file()
     (file,) = workspace.journal("m", TAG).glob("*.jsonl")
     return file
@@ -344,9 +346,9 @@ def lines_read(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> int:
         read.append(told[0])
         return told
 
-    monkeypatch.setattr("automate.arena.progress.take_lines", noted)
+    monkeypatch.setattr("automate.arena.counting.progress.take_lines", noted)
     check(progress_of(workspace))
-    monkeypatch.setattr("automate.arena.progress.take_lines", take_lines)
+    monkeypatch.setattr("automate.arena.counting.progress.take_lines", take_lines)
     return read[0] if read else 0
 
 
@@ -396,7 +398,7 @@ def test_kept_counts_in_doubt_are_not_used(workspace: Workspace, journal: Path, 
 
 
 def test_counts_of_some_questions_only_are_not_kept(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automate.arena.kept.KEEP_EVERY", 1)
+    monkeypatch.setattr("automate.arena.counting.kept.KEEP_EVERY", 1)
     job = Ledger(workspace, "m", "one")
     job.play(*range(6))
     job.ledger.close()
@@ -405,7 +407,7 @@ def test_counts_of_some_questions_only_are_not_kept(workspace: Workspace, monkey
 
 
 def test_who_may_only_look_counts_by_himself(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automate.arena.kept.KEEP_EVERY", 1)
+    monkeypatch.setattr("automate.arena.counting.kept.KEEP_EVERY", 1)
     workspace.cache.parent.mkdir(parents=True)
     workspace.cache.write_text("a file where the folder would be")
     job = Ledger(workspace, "m", "one")

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automate.arena.benchmark import Answers
-from automate.arena.board import Board
 from automate.arena.context import load_answers
+from automate.arena.counting.board import Board
+from automate.arena.counting.keys import Wanted, compute, match_digest, wanted_by
+from automate.arena.counting.slim import TEXTS, slim_record, take_lines
+from automate.arena.counting.tails import FileTail, JournalTail
 from automate.arena.games import FAILURES, Match, Recorded, count
-from automate.arena.keys import Wanted, compute, match_digest, wanted_by
-from automate.arena.slim import TEXTS, slim_record, take_lines
-from automate.arena.tails import FileTail, JournalTail
 from automate.arena.verdict import ACCEPTED
 from automate.journal import Record, parse_object
 from tests.unit.support import (
@@ -147,7 +147,7 @@ def test_plain_verdicts_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None
     found = [{**record_of(game, label=label, judgment='"x" {y}\n' * 100), "seconds": 1.0, "time": 2.0, **more}
              for game, label in zip(GAMES, sorted(ACCEPTED), strict=False)
              for more in ({}, {"short": True}, {"reasoning": "z" * 500})]
-    monkeypatch.setattr("automate.arena.slim.slim_record", lambda line: pytest.fail("a line was decoded"))
+    monkeypatch.setattr("automate.arena.counting.slim.slim_record", lambda line: pytest.fail("a line was decoded"))
     status = board_of(b"".join(orjson.dumps(record) + b"\n" for record in found)).status
     assert (status.done, status.short_labels) == (len(GAMES), 0)
 
@@ -222,7 +222,7 @@ def reads_answers(workspace: Any, match: Match, monkeypatch: pytest.MonkeyPatch)
         asked.append(model)
         return load_answers(there, model)
 
-    monkeypatch.setattr("automate.arena.keys.load_answers", noted)
+    monkeypatch.setattr("automate.arena.counting.keys.load_answers", noted)
     found, _ = wanted_by(workspace, match, match_digest(match), "m")
     answers = load_answers(workspace, "m")
     assert answers is not None
@@ -280,7 +280,7 @@ def test_a_file_is_read_once_in_whole_lines(tmp_path_factory: pytest.TempPathFac
 
 
 def test_lines_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automate.arena.tails.BLOCK", 8)
+    monkeypatch.setattr("automate.arena.counting.tails.BLOCK", 8)
     data = b"a" * 50 + b"\n" + b"b" * 5 + b"\n" + b"c" * 9
     (tmp_path / "a").write_bytes(data)
     tail = FileTail(tmp_path / "a")

@@ -117,6 +117,17 @@ def test_squeue_goes_before_sacct_and_nobody_is_unknown() -> None:
     assert not unknown.active and not unknown.ended
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
+def test_a_job_that_the_controller_does_not_hold_is_gone_whatever_accounting_says(state: str) -> None:
+    accounting = [JobStatus("2", JobState(state), "sacct", "name"), JobStatus("3", JobState.FAILED, "sacct")]
+    found = resolve(["2", "3"], [JobStatus("1", JobState.RUNNING, "squeue")], accounting, "nobody knows it", gone=True)
+    lost = found["2"]
+    assert (lost.state, lost.gone, lost.may_act, lost.name) == (JobState.UNKNOWN, True, False, "name")
+    assert lost.evidence == f"squeue doesn't know it, though sacct says {state}"
+    assert found["3"].state is JobState.FAILED
+    assert resolve(["2"], [], accounting, "not asked")["2"].state.value == state
+
+
 class Commands:
     """Slurm's commands in a folder of their own, as small shell scripts; nothing else is on PATH."""
 

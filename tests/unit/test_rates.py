@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automate.campaign.history import Start, queue_wait, starts_of
-from automate.campaign.rates import (
+from automate.campaign.forecasts.history import Start, queue_wait, starts_of
+from automate.campaign.forecasts.rates import (
     OVERHEAD,
     PER_OUTPUT,
     PER_PROMPT,

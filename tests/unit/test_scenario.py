@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from automate.campaign.rehearsal_outcome import starts_of
-from automate.campaign.rehearsal_pace import fitting_scale
-from automate.campaign.rehearsal_stage import Load, notes, real_limit, scaled, stage_of
-from automate.cluster.local import LocalCluster, LocalQueue, node_list
-from automate.cluster.local_jobs import Running
-from automate.cluster.local_schedule import Job, Node, may_requeue, schedule, time_limit, warning
+from automate.campaign.rehearsal.outcome import starts_of
+from automate.campaign.rehearsal.pace import fitting_scale
+from automate.campaign.rehearsal.stage import Load, notes, real_limit, scaled, stage_of
+from automate.cluster.local.executor import LocalCluster, LocalQueue, node_list
+from automate.cluster.local.jobs import Running
+from automate.cluster.local.schedule import Job, Node, may_requeue, schedule, time_limit, warning
 from automate.cluster.queue import JobState
-from automate.cluster.rehearsed import REFUSED, Rehearsal, State, read_rehearsal
-from automate.cluster.rehearsed_place import LineCounter, RehearsedCluster, batch_of
-from automate.cluster.scenario import (
+from automate.cluster.rehearsed.cluster import REFUSED, Rehearsal, State, read_rehearsal
+from automate.cluster.rehearsed.events import Timeline, arrivals
+from automate.cluster.rehearsed.place import LineCounter, RehearsedCluster, batch_of
+from automate.cluster.rehearsed.scenario import (
     KINDS,
     Event,
     Nodes,
@@ -31,7 +32,6 @@ from automate.cluster.scenario import (
     scenario_names,
     share_of,
 )
-from automate.cluster.scenario_events import Timeline, arrivals
 from automate.errors import ConfigError, ManyErrors, SubmitError
 from automate.serving.rehearsal_behaviour import Behaviour
 from automate.serving.rehearsal_judge import RehearsalJudge
@@ -226,13 +226,20 @@ def test_limits_and_requeue_as_the_script_asks() -> None:
     assert not may_requeue({"no-requeue": ""})
 
 
+def start_job(folder: Path, trap: str) -> Running:
+    """A job that has set its trap and runs until it is ended."""
+    process = subprocess.Popen(["bash", "-c", f"{trap}; touch ready; while :; do sleep 0.05; done"], cwd=folder,
+                               start_new_session=True)
+    deadline = time.monotonic() + 30
+    while not (folder / "ready").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return Running.of({**job(1), "host": "node1"}, process, {"time": "00:01:00", "signal": "B:USR2@20"},
+                      folder / "job.err")
+
+
 @pytest.fixture
 def entry(tmp_path: Path) -> Running:
-    process = subprocess.Popen(["bash", "-c", "trap 'echo USR2 >>said' USR2; while :; do sleep 0.05; done"],
-                               cwd=tmp_path, start_new_session=True)
-    time.sleep(0.2)
-    return Running.of({**job(1), "host": "node1"}, process, {"time": "00:01:00", "signal": "B:USR2@20"},
-                      tmp_path / "job.err")
+    return start_job(tmp_path, "trap 'echo USR2 >>said' USR2")
 
 
 def test_a_job_at_its_limit_is_told_then_ended_and_ends_as_timeout(entry: Running, tmp_path: Path) -> None:
@@ -242,27 +249,27 @@ def test_a_job_at_its_limit_is_told_then_ended_and_ends_as_timeout(entry: Runnin
         entry.tick(entry.began + 41, 30)
         assert entry.notice is None
         assert entry.ending is None
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while not (tmp_path / "said").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         assert (tmp_path / "said").read_text() == "USR2\n"
         entry.tick(entry.began + 60, 30)
-        assert entry.outcome(entry.process.wait(5), cancelled=False) == (JobState.TIMEOUT, "TimeLimit")
+        assert entry.outcome(entry.process.wait(30), cancelled=False) == (JobState.TIMEOUT, "TimeLimit")
         assert "*** JOB local-1 ON node1 CANCELLED AT" in entry.log.read_text()
         assert "DUE TO TIME LIMIT ***" in entry.log.read_text()
     finally:
         entry.kill()
 
 
-def test_a_preempted_job_that_does_not_end_is_killed(entry: Running) -> None:
-    os.kill(entry.process.pid, signal.SIGSTOP)  # it can't act on SIGTERM
+def test_a_preempted_job_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    entry = start_job(tmp_path, "trap '' TERM")
     entry.end(JobState.PREEMPTED, 5.0, requeue=True)
     assert entry.ending is not None
     assert entry.ending.requeue
     entry.tick(time.monotonic() + 4, 30)
     assert entry.process.poll() is None
     entry.tick(time.monotonic() + 6, 30)
-    assert entry.outcome(entry.process.wait(5), cancelled=False)[0] is JobState.PREEMPTED
+    assert entry.outcome(entry.process.wait(30), cancelled=False)[0] is JobState.PREEMPTED
 
 
 def test_a_job_that_says_no_is_not_put_into_the_queue_again(entry: Running) -> None:
@@ -270,7 +277,7 @@ def test_a_job_that_says_no_is_not_put_into_the_queue_again(entry: Running) -> N
     entry.end(JobState.NODE_FAIL, 0.0, requeue=True)
     assert entry.ending is not None
     assert not entry.ending.requeue
-    assert entry.outcome(entry.process.wait(5), cancelled=False) == (JobState.NODE_FAIL, "NodeFailure")
+    assert entry.outcome(entry.process.wait(30), cancelled=False) == (JobState.NODE_FAIL, "NodeFailure")
 
 
 # --- the cluster's files -----------------------------------------------------------------------------------

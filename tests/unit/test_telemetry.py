@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automate.arena.telemetry import Telemetry, deaths_of, quantile
+from automate.arena.running.telemetry import Telemetry, deaths_of, quantile
 from automate.serving.gpus import Gpu, parse_gpus
 from automate.serving.metrics import ServerMetrics
 from automate.serving.server import Death

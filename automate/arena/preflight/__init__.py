@@ -1,0 +1,1 @@
+"""All that can be known before a GPU is asked for, with stable codes."""

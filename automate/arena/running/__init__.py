@@ -1,0 +1,1 @@
+"""A batch inside its job, from its claims to what comes after it."""

@@ -1,0 +1,1 @@
+"""Checks of the login node and, by a small job, of a compute node."""

@@ -1,0 +1,1 @@
+"""What a plan will take: rates learned from earlier starts, estimates with intervals, proposals."""

@@ -1,0 +1,1 @@
+"""Archives of a workspace, and bundles for bug reports without secrets."""

@@ -1,0 +1,1 @@
+"""The monitor's picture of a campaign, and its reasons in words."""

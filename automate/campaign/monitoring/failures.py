@@ -1,0 +1,177 @@
+"""Why a batch's newest job ended with games due: a class, its evidence, the next step, what the job did by itself.
+
+Reads logs' ends only; never guesses: what no evidence shows is unknown."""
+
+from __future__ import annotations
+
+import contextlib
+import pwd
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from automate.campaign.monitoring.vitals import items, text
+from automate.campaign.state import BatchView, log_files
+from automate.serving import causes
+from automate.workspace import Workspace
+
+AGAIN = "'flock-hpc judge --submit' goes on from here"
+KINDS = {
+    "time_limit": ("time limit", f"{AGAIN}; to need fewer jobs, raise slurm.time or lower --batch-size"),
+    "preempted": ("preempted", AGAIN),
+    "node": ("node failure", AGAIN),
+    "host_memory": ("host memory", f"raise slurm.mem, then {AGAIN}"),
+    "cancelled": ("cancelled", f"when you want it to go on: {AGAIN}"),
+    "judge_server": ("judge server", "read the server's log"),
+    "stalled": ("stalled: no game was finished for too long", "see the server's log; limits.stall says how long a job "
+                f"may stand still. {AGAIN}"),
+    "ended_early": ("ended with games due", "submit again: it plays just those"),
+    "script": ("failed before flock-hpc began", "see the .err log: modules, environment or folders of the job's node"),
+    "error": ("error", AGAIN),
+    "unknown": ("unknown", "see its logs"),
+}
+"""Class -> what it is called, and what to do where nothing better is known."""
+_BY_STATE = {"timeout": "time_limit", "deadline": "time_limit", "out_of_memory": "host_memory", "node_fail": "node",
+             "boot_fail": "node", "preempted": "preempted", "cancelled": "cancelled"}
+_BY_STOP = {"time limit": "time_limit", "preempted": "preempted", "cancelled": "cancelled", "stalled": "stalled",
+            "node fault": "node"}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A batch whose newest job ended with games due: its class, evidence, next step, and what the job did about it."""
+
+    batch: int
+    plan: str
+    job: str
+    state: str
+    cause: str
+    todo: str
+    evidence: str
+    log: str | None
+    kind: str = "unknown"
+    due: int = 0
+    node: str = ""
+    facts: tuple[str, ...] = ()
+    next: str = ""
+
+
+def next_words(run: Mapping[str, Any], starts: int, requeues: int) -> str:
+    """What a start did about its end; `starts`: how often the batch was started until now."""
+    step = run.get("next")
+    kind, why = text(step, "kind"), text(step, "why")
+    start = f"start {starts + 1} of at most {requeues + 1}"
+    if kind == "requeue":
+        return f"requeued itself, {start}"
+    if kind == "successor":
+        job = text(step, "job")
+        return f"handed in job {job} to go on, {start}" if job else "handed in a job to go on"
+    if kind == "slurm":
+        return why or "Slurm requeues it by itself"
+    return f"did not requeue itself: {why}" if why else ""
+
+
+def failure(workspace: Workspace, view: BatchView, due: int, runs: Sequence[Mapping[str, Any]] = ()) -> Failure:
+    """The failure of a batch whose job has ended. `runs`: every record of the workspace, oldest first."""
+    run = view.run or {}
+    starts = sum(1 for one in runs if (one.get("plan"), one.get("batch")) == (view.stored.plan.id, view.batch.number))
+    logs = _logs(workspace, view)
+    server = _server_cause(view, logs)
+    kind = _kind(view, run, server)
+    cause, todo = _words(view, run, kind, server, due)
+    for path in logs:  # the log has a place of its own
+        cause = cause.removeprefix(f"{path}: ")
+    node = text(run, "node") or (view.status.nodes if view.status else "")
+    return Failure(
+        view.batch.number, view.stored.plan.id, view.job or "", view.state, cause, todo,
+        view.status.evidence if view.status else "", str(logs[-1]) if logs else None, kind, due, node,
+        _facts(view, run, node), next_words(run, starts, workspace.settings.limits.requeues))
+
+
+def _logs(workspace: Workspace, view: BatchView) -> list[Path]:
+    with contextlib.suppress(OSError):  # a log that vanished between the list and the look
+        return log_files(workspace, view)
+    return []
+
+
+def _server_cause(view: BatchView, logs: Sequence[Path]) -> causes.Cause | None:
+    """What the last lines of the judge server's log show, for a job that failed."""
+    mine = [path for path in logs if path.name.endswith(".server.log") and (view.job or "") in path.name]
+    if not mine or view.state != "failed":
+        return None
+    found = causes.classify(causes.tail(mine[-1]))
+    return None if found is causes.UNKNOWN else found
+
+
+def _kind(view: BatchView, run: Mapping[str, Any], server: causes.Cause | None) -> str:
+    stop = _BY_STOP.get(text(run, "stopped_by"))
+    if view.state in _BY_STATE:
+        return "time_limit" if view.state == "cancelled" and stop == "time_limit" else _BY_STATE[view.state]
+    if stop is not None:
+        return stop
+    if server is not None or (items(run, "deaths") and view.state == "failed"):
+        return "judge_server"
+    if run.get("error"):
+        return "error"
+    if view.state == "completed" or run.get("status") == 3:
+        return "ended_early"
+    return "script" if view.state == "failed" and not run else "unknown"
+
+
+def _words(view: BatchView, run: Mapping[str, Any], kind: str, server: causes.Cause | None,
+           due: int) -> tuple[str, str]:
+    cause, todo = KINDS[kind]
+    if kind == "unknown":
+        return cause, f"see 'flock-hpc logs {view.batch.number}'"
+    if kind == "ended_early":
+        return f"ended with {due} games due", todo
+    if kind == "cancelled" and (who := cancelled_by(view)):
+        return f"cancelled by {who}", todo
+    if kind in ("judge_server", "error") and run.get("error"):
+        first, _, advice = str(run["error"]).partition("\n  -> ")
+        cause, todo = first.split("\n")[0], advice
+    if kind == "judge_server" and server is not None:
+        cause, todo = f"judge server: {server.name}", server.todo
+    elif kind == "judge_server" and not run.get("error"):
+        cause = f"judge server: {text(items(run, 'deaths')[-1], 'cause') or 'unknown'}"
+    if todo in ("", causes.UNKNOWN.todo):
+        todo = f"see 'flock-hpc logs {view.batch.number}': it ends with the server's last lines"
+    return cause, todo
+
+
+def cancelled_by(view: BatchView) -> str:
+    """Who cancelled a job, as far as Slurm or our own note says; empty where nobody says."""
+    status = view.status
+    if status is None:
+        return ""
+    if status.evidence == "cancelled by flock-hpc":
+        return "flock-hpc cancel"
+    word, _, uid = status.reason.rpartition(" ")
+    if word == "by" and uid.isdigit():
+        try:
+            return f"user {pwd.getpwuid(int(uid)).pw_name}"
+        except (KeyError, OverflowError):
+            return f"user {uid}"
+    return ""
+
+
+def _facts(view: BatchView, run: Mapping[str, Any], node: str) -> tuple[str, ...]:
+    """The evidence, one short sentence each."""
+    found = []
+    if view.status is not None:
+        status = view.status
+        told = status.exit_code in ("", "0", "0:0") or "exit" in status.reason
+        code = "" if told else f", exit {status.exit_code}"
+        ran = f" after {status.elapsed}" if status.elapsed else ""
+        where = f" on {node}" if node else ""
+        why = f" ({status.reason})" if status.reason and not status.reason.startswith("by ") else ""
+        found.append(f"{status.evidence}: {status.state.value}{why}{ran}{where}{code}")
+    if text(run, "stopped_by"):
+        found.append(f"the job says: stopped by {text(run, 'stopped_by')}")
+    deaths = items(run, "deaths")
+    if deaths:
+        what = text(deaths[-1], "what")
+        found.append(f"its judge server died {len(deaths)}x, last: {text(deaths[-1], 'cause') or 'unknown'}"
+                     + (f" ({what})" if what else ""))
+    return tuple(found)

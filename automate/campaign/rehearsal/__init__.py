@@ -1,0 +1,1 @@
+"""A campaign played against rehearsal judges on a pretended cluster."""

@@ -1,0 +1,1 @@
+"""What the monitor looks like: text, live screen, words, cells."""

@@ -1,0 +1,1 @@
+"""A pretended cluster under the local queue, by a scenario."""
