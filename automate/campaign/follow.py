@@ -162,8 +162,9 @@ class Follower:
         due = self._due(view)
         if view.submissions > limit:  # starts by a job of its own (requeue, successor) don't count
             self.given_up.add(key)
-            self.say(f"batch {view.batch.number}: {due} games are still due after {view.submissions} starts; given up. "
-                     "See 'flock-hpc logs " + str(view.batch.number) + "', then run 'flock-hpc judge --submit' again")
+            self.say(f"batch {view.batch.number}: {due} games are still due after {view.submissions} starts"
+                     f"{cause_of(view)}; given up. See 'flock-hpc logs {view.batch.number}', then run "
+                     "'flock-hpc judge --submit' again")
             return False
         if view.run is not None and view.run.get("hopeless"):
             self.given_up.add(key)
@@ -189,7 +190,7 @@ class Follower:
     def _told_again(self, view: BatchView, done: Submitted, due: int) -> bool:
         """Say what came of handing a batch over again; True when it was, or may be yet."""
         key = (view.stored.plan.id, view.batch.number)
-        what = f"batch {view.batch.number}: {view.state} with {due} games due"
+        what = f"batch {view.batch.number}: {view.state} with {due} games due{cause_of(view)}"
         for note in done.notes:
             self.say(note)
         if done.accepted:
@@ -211,6 +212,12 @@ class Follower:
     def _by_us(view: BatchView) -> bool:
         """Whether a 'cancelled' job really fell with its runner or node, and nobody cancelled it."""
         return view.status is not None and "runner" in view.status.reason
+
+
+def cause_of(view: BatchView) -> str:
+    """The first line of what a batch's job said went wrong, in brackets; empty where it said nothing."""
+    said = str((view.run or {}).get("error") or "").partition("\n")[0]
+    return f" ({said})" if said else ""
 
 
 def count_of(batches: Collection[int]) -> str:

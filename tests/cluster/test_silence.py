@@ -65,14 +65,17 @@ def test_a_restarted_controller_is_not_even_noticed(rough: SlurmRig, tmp_path: P
 
 def test_jobs_that_a_controller_forgot_are_handed_over_again(rough: SlurmRig, tmp_path: Path,
                                                              healthy: list[Key]) -> None:
-    """It dies and its saved state with it: nodes end what they run, and accounting never hears of that."""
+    """It dies before it has written a job down: nodes end what they run, and accounting never hears of that."""
+    rough.restart_ctld()
+    states = [rough.run_dir / "state" / name for name in ("job_state", "job_state.old")]
+    saved = states[0].read_bytes()
     with campaign(rough, tmp_path / "one", latency=0.4) as one:
         one.follow()
         eventually(lambda: played(one.root) > 4, "some games")
         job = submissions(one.root)[0]["job"]
         rough.stop_ctld(crash=True)
-        for name in ("job_state", "job_state.old", "job_state.new"):
-            (rough.run_dir / "state" / name).unlink(missing_ok=True)
+        for state in states:
+            state.write_bytes(saved)
         heal(rough)
         assert accounted(rough, job) == ["RUNNING"]
         one.finish(healthy)

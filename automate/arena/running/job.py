@@ -17,7 +17,7 @@ from pathlib import Path
 from automate.arena.batches import needs_gpu
 from automate.arena.context import load_match
 from automate.arena.games import Game, Match
-from automate.arena.judge import Admit, Engine, Tally, Task
+from automate.arena.judge import Engine, Tally, Task
 from automate.arena.referee import Ask, Referee, Serving
 from automate.arena.running.ending import NEVER_PLAYED, NODE_FAULT, SIGNALS, STALLED, TIME_LIMIT, GoOn, Next, why_ended
 from automate.arena.running.holdings import Holdings
@@ -25,7 +25,7 @@ from automate.arena.running.job_config import JobConfig
 from automate.arena.running.loading import Prepared, prepare_weights
 from automate.arena.running.pulse import SYNC_EVERY, TAKEN_OVER, Pulse
 from automate.arena.running.runlog import RunLog
-from automate.arena.running.serve import Budget, Remote, launch_of, pace_of
+from automate.arena.running.serve import Budget, Remote, admission, launch_of, pace_of
 from automate.arena.running.telemetry import Telemetry, deaths_of
 from automate.arena.running.timelimit import TimeLimit
 from automate.cluster import own_job
@@ -174,9 +174,7 @@ class BatchJob:
     async def _judge(self, match: Match, games: list[Game]) -> int:
         judge = self.config.settings.judge
         if judge.engine == "upstream":
-            from automate.arena.running.upstream import play_upstream
-
-            return await play_upstream(self.config, self.script, self.holdings.ledgers, self.say)
+            return await self._upstream()
         if judge.kind == "openai":
             async with Remote(self.config.workspace) as remote:
                 return await self._play(remote, match, games)
@@ -187,6 +185,15 @@ class BatchJob:
         async with JudgeServer(launch, self.say) as server:
             self.server = server
             return await self._play(server, match, games)
+
+    async def _upstream(self) -> int:
+        """Have upstream's own program play; what it played is counted from its rows."""
+        from automate.arena.running.upstream import play_upstream
+
+        status, due = await play_upstream(self.config, self.script, self.holdings.ledgers, self.say,
+                                          self.stopping.is_set)
+        self.telemetry.games = (self.total or 0) - due
+        return OK if status == 0 and not due else INCOMPLETE
 
     async def _prepare_weights(self) -> Prepared:
         """Measure and stage the weights, which may take long: the claims' hearts go on beating."""
@@ -207,7 +214,7 @@ class BatchJob:
         budget = Budget.of(self.config.workspace)
         referee = Referee(serving, ask, limiter, pace_of(judge.requests_per_minute))
         self.engine = Engine(referee, limiter, lambda game, record: self._keep(game, record, budget),
-                             self._admission(match, budget))
+                             admission(budget, match, self.holdings.ledgers))
         if self.stopped_by:
             self.engine.stop()
         ticker = asyncio.create_task(self._pulse(self.engine, len(games)).run())
@@ -260,19 +267,6 @@ class BatchJob:
         self.holdings.ledgers[game.model].add(game, record)
         self.telemetry.add(record)
         budget.spend(record)
-
-    def _admission(self, match: Match, budget: Budget) -> Admit | None:
-        """The gate that keeps a paid judge under its cap; none where there is no cap."""
-        if budget.cap is None:
-            return None
-        questions = {question.uid: question for question in match.questions}
-
-        async def admit(game: Game) -> bool:
-            texts = match.texts(self.holdings.ledgers[game.model].answers, questions[game.uid])
-            fixed = len(match.prompts.template) + len(match.prompts.system.get(game.category, ""))
-            return await budget.admit(game.key, fixed + sum(len(text.encode()) for text in texts))
-
-        return admit
 
     def _tasks(self, games: list[Game]) -> Iterator[Task]:
         for game in games:

@@ -63,7 +63,7 @@ class Pulse:
 
     async def run(self) -> None:
         """Beat until cancelled."""
-        standstill = Standstill(self.stall)
+        standstill, told = Standstill(self.stall), False
         while True:
             await asyncio.sleep(min(SYNC_EVERY, self.stale / 4))
             if not all(claim.beat() for claim in self.held):
@@ -73,7 +73,8 @@ class Pulse:
             await self._gpus()
             self.write()
             self._progress()
-            if await self.time_limit.is_over():
+            if not told and await self.time_limit.is_over():
+                told = True
                 self.stop(TIME_LIMIT)
             tally = self.engine.tally
             waited = standstill.look(time.monotonic(), tally.played + tally.unanswered, self.up())

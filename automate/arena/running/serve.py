@@ -13,7 +13,10 @@ from typing import Self
 
 from aiolimiter import AsyncLimiter
 
+from automate.arena.games import Game, Match
 from automate.arena.hearing import CONCLUDE, CONCLUDE_TAIL, CONCLUDE_TOKENS, THINKER_TOKENS
+from automate.arena.judge import Admit
+from automate.arena.ledger import ModelLedger
 from automate.arena.running.job_config import JobConfig
 from automate.arena.running.runlog import own_job_id, own_node, read_runs
 from automate.errors import ConfigError
@@ -158,3 +161,17 @@ class Budget:
             await self._freed.wait()
         self._reserved[key] = price
         return True
+
+
+def admission(budget: Budget, match: Match, ledgers: Mapping[str, ModelLedger]) -> Admit | None:
+    """The gate that keeps a paid judge under its cap; none where there is no cap."""
+    if budget.cap is None:
+        return None
+    questions = {question.uid: question for question in match.questions}
+
+    async def admit(game: Game) -> bool:
+        texts = match.texts(ledgers[game.model].answers, questions[game.uid])
+        fixed = len(match.prompts.template) + len(match.prompts.system.get(game.category, ""))
+        return await budget.admit(game.key, fixed + sum(len(text.encode()) for text in texts))
+
+    return admit

@@ -63,8 +63,9 @@ def python_of(workspace: Workspace) -> str:
     return str(Path(venv).expanduser() / "bin" / "python") if venv else "python3"
 
 
-async def play_upstream(config: JobConfig, script: Path, ledgers: Mapping[str, ModelLedger], say: Say) -> int:
-    """Run upstream's program on the batch's YAML; 0 when every model is complete afterwards, else 3."""
+async def play_upstream(config: JobConfig, script: Path, ledgers: Mapping[str, ModelLedger], say: Say,
+                        stopped: Callable[[], bool]) -> tuple[int, int]:
+    """Run upstream's program on the batch's YAML until it or the job ends; its status, and games still due."""
     workspace = config.workspace
     categories = {game.category for ledger in ledgers.values() for game in ledger.games}
     problems = upstream_problems(workspace, categories)
@@ -78,12 +79,13 @@ async def play_upstream(config: JobConfig, script: Path, ledgers: Mapping[str, M
     async with JudgeServer(launch_of(config, script, Prepared().environment), say) as server:
         client = await server.client()
         entry = endpoint_file(workspace, client.address.base_url, server.key or "none")
-        status = await _run(config, entry, server, say)
+        status = await _run(config, entry, server, say, stopped)
     say(f"upstream's gen_judgment.py ended with status {status}")
-    return _take_over(workspace, ledgers, status, say)
+    return status, _take_over(workspace, ledgers, say)
 
 
-async def _run(config: JobConfig, entry: Mapping[str, object], server: JudgeServer, say: Say) -> int:
+async def _run(config: JobConfig, entry: Mapping[str, object], server: JudgeServer, say: Say,
+               stopped: Callable[[], bool]) -> int:
     workspace = config.workspace
     with tempfile.TemporaryDirectory(prefix="fhpc-endpoint-") as folder:
         endpoints = Path(folder) / "api_config.yaml"
@@ -95,8 +97,8 @@ async def _run(config: JobConfig, entry: Mapping[str, object], server: JudgeServ
             "--endpoint-file", str(endpoints), cwd=workspace.arena_hard, stdin=asyncio.subprocess.DEVNULL)
         waiter = asyncio.create_task(process.wait())
         try:
-            while not waiter.done():
-                await asyncio.wait({waiter}, timeout=5)
+            while not waiter.done() and not stopped():
+                await asyncio.wait({waiter}, timeout=2)
                 await server.client()  # raises when the server is given up
         except FlockError as error:
             say(str(error))
@@ -107,8 +109,8 @@ async def _run(config: JobConfig, entry: Mapping[str, object], server: JudgeServ
     return process.returncode if process.returncode is not None else 1
 
 
-def _take_over(workspace: Workspace, ledgers: Mapping[str, ModelLedger], status: int, say: Say) -> int:
-    """Take upstream's new rows into the journal; they are then as safe as our own."""
+def _take_over(workspace: Workspace, ledgers: Mapping[str, ModelLedger], say: Say) -> int:
+    """Take upstream's new rows into the journal, where they are as safe as our own; how many games are still due."""
     due = 0
     for model, ledger in ledgers.items():
         loaded = load(workspace, ledger.answers, ledger.match, ledger.tag)
@@ -117,4 +119,4 @@ def _take_over(workspace: Workspace, ledgers: Mapping[str, ModelLedger], status:
         due += len(ledger.due())
     if due:
         say(f"{due} games are still due")
-    return 0 if status == 0 and not due else 3
+    return due
