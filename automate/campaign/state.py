@@ -219,18 +219,23 @@ def _remember_ended(workspace: Workspace, submissions: Iterable[Submission],
                 write_json(path, {"jobs": [asdict(status) for status in ends]})
 
 
-def _runs_by_job(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {record["job"]: record for record in records if record.get("job")}
+Runs = Mapping[tuple[str, str, int], Mapping[str, Any]]
+"""The newest record of a job for a batch of a plan: a controller that lost its state gives ids anew."""
+
+
+def _runs_by_job(records: Sequence[dict[str, Any]]) -> Runs:
+    return {(record["job"], str(record.get("plan")), record.get("batch", 0)): record
+            for record in records if record.get("job")}
 
 
 def _view(stored: StoredPlan, batch: Batch, mine: Sequence[Submission], statuses: Mapping[str, JobStatus],
-          named: Mapping[tuple[str, int], list[JobStatus]], runs: Mapping[str, Mapping[str, Any]]) -> BatchView:
+          named: Mapping[tuple[str, int], list[JobStatus]], runs: Runs) -> BatchView:
     jobs = [job for sub in sorted(mine, key=lambda s: s.intended, reverse=True) if (job := sub.job_of(batch.number))]
     candidates = [statuses[job] for job in jobs if job in statuses]
     candidates += [status for status in named.get((stored.plan.id, batch.number), []) if status.job not in jobs]
     status = next((s for s in candidates if s.may_act), candidates[0] if candidates else None)
     job = status.job if status else (jobs[0] if jobs else None)
-    return BatchView(stored, batch, job, status, runs.get(job or ""),
+    return BatchView(stored, batch, job, status, runs.get((job or "", stored.plan.id, batch.number)),
                      sum(1 for sub in mine if sub.job is not None and sub.by != "job"))
 
 

@@ -48,6 +48,7 @@ def advice(words: str) -> str:
     """What to do about a refused submission, by Slurm's own words."""
     low = words.lower()
     for pattern, todo in (
+        ("unable to contact", "Slurm's controller is down or slow: run the same command again when it answers"),
         ("maxsubmit", "wait until fewer of your jobs are in the queue and run the same command again"),
         ("partition", "set slurm.partition in flock-hpc.yaml to one that 'sinfo' lists"),
         ("account", "set slurm.account to one that 'sacctmgr show assoc user=$USER' lists"),

@@ -79,11 +79,11 @@ def first_tasks(submission: Submission, count: int) -> Submission:
 
 
 def chained(submission: Submission, before: Sequence[Submission]) -> Submission:
-    """A job of its own that waits for the one `parallel` places before it; arrays have Slurm's own limit."""
+    """A job that waits for the one `parallel` places before it; an array, with a limit within, for the last."""
     limit = submission.parallel
-    if submission.array or limit is None or len(before) < limit:
+    if limit is None or len(before) < (1 if submission.array else limit):
         return submission
-    return replace(submission, after=before[-limit].job)
+    return replace(submission, after=before[-1 if submission.array else -limit].job)
 
 
 class SubmissionBook:

@@ -27,20 +27,24 @@ class TimeLimit:
         self._environ = environ
         self._telemetry = telemetry
         self._began = time.monotonic()
-        self._own: OwnJob | None = None
+        self._asked: tuple[float, float] | None = None
         self._enforced = bool(environ.get("SLURM_JOB_ID")) and not environ.get("FLOCK_HPC_JOB")
 
     async def ask(self) -> None:
         """Ask Slurm when this job ends."""
+        own: OwnJob | None = None
         if self._enforced:
-            self._own = await asyncio.to_thread(own_job.ask, self._environ) or self._own
+            own = await asyncio.to_thread(own_job.ask, self._environ)
+        if own is not None and own.run_time is not None and own.time_limit is not None:
+            self._asked = time.monotonic(), own.time_limit - own.run_time
 
     def left(self) -> float:
         """Seconds until the time limit, by Slurm's word, else by the settings; infinite without one."""
         if not self._enforced:
             return float("inf")
-        if self._own is not None and self._own.end_time is not None:
-            return self._own.end_time - time.time()
+        if self._asked is not None:  # not Slurm's end time: clocks of nodes differ, and jump
+            when, left = self._asked
+            return left - (time.monotonic() - when)
         return self._limit - (time.monotonic() - self._began)
 
     def lead(self) -> float:

@@ -105,7 +105,7 @@ def _server_cause(view: BatchView, logs: Sequence[Path]) -> causes.Cause | None:
 
 
 def _kind(view: BatchView, run: Mapping[str, Any], server: causes.Cause | None) -> str:
-    stop = _BY_STOP.get(text(run, "stopped_by"))
+    stop = _BY_STOP.get(text(run, "stopped_by").partition(":")[0])
     if view.state in _BY_STATE:
         return "time_limit" if view.state == "cancelled" and stop == "time_limit" else _BY_STATE[view.state]
     if stop is not None:
@@ -128,7 +128,7 @@ def _words(view: BatchView, run: Mapping[str, Any], kind: str, server: causes.Ca
         return f"ended with {due} games due", todo
     if kind == "cancelled" and (who := cancelled_by(view)):
         return f"cancelled by {who}", todo
-    if kind in ("judge_server", "error") and run.get("error"):
+    if (kind in ("judge_server", "error", "stalled") or run.get("hopeless")) and run.get("error"):
         first, _, advice = str(run["error"]).partition("\n  -> ")
         cause, todo = first.split("\n")[0], advice
     if kind == "judge_server" and server is not None:
