@@ -54,7 +54,8 @@ def advice(words: str) -> str:
         ("account", "set slurm.account to one that 'sacctmgr show assoc user=$USER' lists"),
         ("qos", "set slurm.qos, or wait until fewer of your jobs are in the queue and run the same command again"),
         ("time limit", "lower slurm.time to what the partition allows ('sinfo -o \"%P %l\"')"),
-        ("node configuration", "ask for less: slurm.gpus, slurm.mem, slurm.cpus_per_task ('sinfo -o \"%P %c %m %G\"')"),
+        ("node configuration", "ask for less: slurm.gpus, slurm.mem, slurm.cpus_per_task ('sinfo -o \"%P %c %m %G\"'); "
+                               "right after a restart of Slurm, try again in a minute"),
         ("gres", "check slurm.gpus or slurm.gres against 'sinfo -o \"%P %G\"'"),
         ("limit", "wait until fewer of your jobs are in the queue and run the same command again"),
     ):
