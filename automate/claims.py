@@ -100,6 +100,11 @@ class Claim:
             return False
         return _latest(self.path.parent) == self.path
 
+    @property
+    def lost(self) -> bool:
+        """Whether the claim's folder has gone: the workspace was moved or removed."""
+        return not self.path.parent.is_dir()
+
     def release(self) -> None:
         """Give the claim up, if it is still held."""
         try:

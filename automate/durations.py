@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 def seconds_of(time_limit: str) -> float:
-    """Slurm's time formats in seconds: minutes, MM:SS, HH:MM:SS, D-HH[:MM[:SS]]."""
+    """Slurm's time formats in seconds: minutes, MM:SS, HH:MM:SS, D-HH[:MM[:SS]]; no time at all (0) is no limit."""
     days, _, rest = time_limit.rpartition("-")
     parts = [int(part) for part in rest.split(":")] if rest.replace(":", "").isdigit() else []
     if not parts:
@@ -17,7 +17,7 @@ def seconds_of(time_limit: str) -> float:
         hours, minutes, seconds = parts
     else:
         hours, minutes, seconds = 0, parts[0], parts[1] if len(parts) == 2 else 0
-    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds or float("inf")
 
 
 def slurm_time(seconds: float) -> str:

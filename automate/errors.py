@@ -5,7 +5,15 @@ Never raised for a bug in this package; those stay ordinary Python exceptions.""
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Sequence
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """Text that a terminal only shows: control characters, but line breaks and tabs, become `?`."""
+    return _CONTROL.sub("?", text.replace("\r\n", "\n"))
 
 
 class FlockError(Exception):
@@ -15,10 +23,10 @@ class FlockError(Exception):
     """
 
     def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
-        super().__init__(what)
-        self.what = what
-        self.where: str | None = where
-        self.todo: str | None = todo
+        self.what = visible(what)
+        super().__init__(self.what)
+        self.where: str | None = where and visible(where)
+        self.todo: str | None = todo and visible(todo)
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.what}" if self.where else self.what

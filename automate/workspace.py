@@ -72,6 +72,10 @@ class Workspace:
         """That batches of a plan wait for a refill job to hand them in."""
         return self.submissions / f"{check_name(plan, 'plan')}.waiting"
 
+    def unsent(self, plan: str) -> Path:
+        """That a plan was to be handed in and did not fit as a whole, with the limit."""
+        return self.submissions / f"{check_name(plan, 'plan')}.unsent"
+
     def stopped(self, plan: str) -> Path:
         """That a plan was cancelled: nothing more of it is handed in."""
         return self.submissions / f"{check_name(plan, 'plan')}.stopped"

@@ -156,7 +156,7 @@ class ModelLedger:
             if one is not None:
                 one.sync()
         if rows is not None and written - self._marked >= MARK_EVERY:
-            with contextlib.suppress(StorageError):  # it only saves monitors the reading
+            with contextlib.suppress(StorageError, OSError):  # it only saves monitors the reading
                 self._mark("", rows, written)
 
     def _mark(self, stamp: str, rows: RecordWriter, size: int) -> None:

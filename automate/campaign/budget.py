@@ -91,6 +91,8 @@ def budget_room(workspace: Workspace, state: CampaignState, runs: Sequence[Run] 
     usage = gpu_hours(workspace, state, runs)
     left = cap - usage.total
     fits = 0 if each == float("inf") or left < each else math.floor(left / each + 1e-9)
-    return Room(fits, f"limits.max_gpu_hours={cap:g}; {usage.used:.2f} used, {usage.reserved:.2f} set aside for jobs "
-                      f"in the queue, a batch takes up to {each:.2f}")
+    return Room.counted(fits, lambda more: (
+        f"limits.max_gpu_hours={cap:g}; {usage.used:.2f} used, "
+        f"{usage.reserved + (more * each if more else 0.0):.2f} set aside for jobs in the queue, a batch takes up to "
+        f"{each:.2f}"))
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import contextlib
 import re
 
-from automate.campaign.refill import active_refills, forget
+from automate.campaign.refill import active_refills
 from automate.campaign.state import CampaignState, cluster_of_kind
-from automate.errors import FlockError
+from automate.cluster.asking import me
+from automate.errors import FlockError, StorageError
+from automate.journal import replace_file
 from automate.workspace import Workspace
 
 
@@ -28,10 +30,9 @@ def cancel(workspace: Workspace, state: CampaignState) -> tuple[list[str], list[
     A job that gets SIGTERM looks whether it was cancelled, so that is written down first, and taken back where Slurm
     refuses: another user's job stays as it is.
     """
-    forget(workspace)
-    for plan in {submission.plan for submission in state.submissions}:
-        with contextlib.suppress(OSError):
-            workspace.stopped(plan).touch()
+    plans = {submission.plan for submission in state.submissions}
+    others = {sub.plan for sub in state.submissions if sub.user not in (None, me())}
+    before = {plan: _stop(workspace, plan) for plan in plans - others}  # nothing is handed in meanwhile
     jobs: dict[str, list[str]] = {}
     for view in state.active:
         if view.job is not None:
@@ -50,7 +51,42 @@ def cancel(workspace: Workspace, state: CampaignState) -> tuple[list[str], list[
         _mark(workspace, sorted(refused), False)
         problems += said
         cancelled += [job for job in ids if job not in refused]
+    left = {job for ids in jobs.values() for job in ids} - set(cancelled)
+    spared = _spared(state, plans, set(cancelled), left)
+    for plan in spared & before.keys():
+        _go_on(workspace, plan, before[plan])
+    for plan in plans - spared - before.keys():
+        _stop(workspace, plan)
     return cancelled, problems
+
+
+def _spared(state: CampaignState, plans: set[str], cancelled: set[str], refused: set[str]) -> set[str]:
+    """Plans that go on: Slurm cancelled none of their jobs and refused one, or refused all that was asked of it."""
+    def of(jobs: set[str]) -> set[str]:
+        found = {view.stored.plan.id for view in state.active if view.job in jobs}
+        return found | {sub.plan for sub in state.submissions if sub.job in jobs}
+    return (plans if refused and not cancelled else of(refused)) - of(cancelled)
+
+
+def _stop(workspace: Workspace, plan: str) -> tuple[bool, bytes | None]:
+    """Let nothing more of a plan be handed in; (whether that was so before, what stood in its mark of waiting)."""
+    was, waiting = workspace.stopped(plan).exists(), None
+    with contextlib.suppress(OSError):
+        workspace.stopped(plan).touch()
+    with contextlib.suppress(OSError):
+        waiting = workspace.waiting(plan).read_bytes()
+        workspace.waiting(plan).unlink(missing_ok=True)
+    return was, waiting
+
+
+def _go_on(workspace: Workspace, plan: str, before: tuple[bool, bytes | None]) -> None:
+    """Take back that a plan was stopped."""
+    was, waiting = before
+    with contextlib.suppress(OSError, StorageError):
+        if waiting is not None:
+            replace_file(workspace.waiting(plan), waiting)
+        if not was:
+            workspace.stopped(plan).unlink(missing_ok=True)
 
 
 def small_jobs(workspace: Workspace, state: CampaignState) -> list[str]:

@@ -5,7 +5,7 @@ Never cancels: when the view ends, the jobs go on."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -15,9 +15,10 @@ from rich.progress import Progress as Bars
 
 from automate.arena.counting.progress import Progress
 from automate.arena.running.gpu_hours import number
-from automate.campaign.handing import Request, Submitted, asked_of, hand_in_more, resubmit, taken_over
+from automate.campaign.handing import Request, Submitted, asked_of, hand_in_more, resubmit
 from automate.campaign.plans import read_plans
 from automate.campaign.state import BatchView, CampaignState, look
+from automate.campaign.waiting import count_of, taken_over
 from automate.cluster.asking import ask
 from automate.cluster.base import Cluster
 from automate.cluster.limits import SubmitLimits
@@ -107,7 +108,7 @@ class Follower:
             self.given_up.add(key)
             self.say(f"batch {view.batch.number}: not handed in any more: the campaign was cancelled")
             return True
-        newer = taken_over(state, view.stored, view, read_plans(self.workspace))
+        newer = taken_over(self.workspace, state, view, read_plans(self.workspace))
         if newer is not None:
             self.given_up.add(key)
             self.plans |= {newer.plan.id}
@@ -162,7 +163,8 @@ class Follower:
         due = self._due(view)
         if view.submissions > limit:  # starts by a job of its own (requeue, successor) don't count
             self.given_up.add(key)
-            self.say(f"batch {view.batch.number}: {due} games are still due after {view.submissions} starts"
+            self.say(f"batch {view.batch.number}: {due} games are still due after {view.submissions} "
+                     + ("start" if view.submissions == 1 else "starts") +
                      f"{cause_of(view)}; given up. See 'flock-hpc logs {view.batch.number}', then run "
                      "'flock-hpc judge --submit' again")
             return False
@@ -218,11 +220,6 @@ def cause_of(view: BatchView) -> str:
     """The first line of what a batch's job said went wrong, in brackets; empty where it said nothing."""
     said = str((view.run or {}).get("error") or "").partition("\n")[0]
     return f" ({said})" if said else ""
-
-
-def count_of(batches: Collection[int]) -> str:
-    """1 batch, 2 batches."""
-    return f"{len(batches)} batch" + ("es" if len(batches) != 1 else "")
 
 
 def goes_on_itself(view: BatchView, now: float) -> bool:

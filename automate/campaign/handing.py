@@ -15,8 +15,9 @@ from automate.arena.context import load_match
 from automate.arena.running.runlog import read_runs
 from automate.campaign.budget import budget_room
 from automate.campaign.nodes import Excluded, bad_nodes, exclusion, remember_failed
-from automate.campaign.plans import StoredPlan, foreign_files, moved, read_plans, superseded, write_anew
+from automate.campaign.plans import StoredPlan, foreign_files, moved, read_plans, touched, write_anew
 from automate.campaign.state import BatchView, CampaignState, look
+from automate.campaign.waiting import asked_for, never_submitted, remember_unsent, without_taken
 from automate.cluster import asking
 from automate.cluster.base import Cluster
 from automate.cluster.limits import Asked, Room, SubmitLimits, limit_words, room
@@ -132,7 +133,8 @@ def job_room(workspace: Workspace, cluster: Cluster, state: CampaignState,
     found, own = Room(), workspace.settings.limits.max_submitted
     if own is not None:
         active = len(state.active)
-        found = Room(max(0, own - active), f"limits.max_submitted={own}; {active} are in the queue")
+        found = Room.counted(max(0, own - active), lambda more: f"limits.max_submitted={own}; {active + more} "
+                             + ("is in the queue" if active + more == 1 else "are in the queue"))
     if cluster.kind != "slurm":
         return found
     known = asking.ask(asked_of(workspace)) if limits is None else limits
@@ -153,22 +155,6 @@ def excluded_now(workspace: Workspace, cluster: Cluster) -> Excluded:
     return exclusion(bad, usable, own, asking.expand(own))
 
 
-def never_submitted(workspace: Workspace, state: CampaignState, stored: StoredPlan,
-                    plans: Sequence[StoredPlan]) -> list[int]:
-    """Batches of a plan that nobody has handed in, and that no newer plan has taken over; none of a cancelled plan."""
-    if workspace.stopped(stored.plan.id).exists():
-        return []
-    return [view.batch.number for view in state.of_plan(stored.plan.id)
-            if view.state == "planned" and taken_over(state, stored, view, plans) is None]
-
-
-def taken_over(state: CampaignState, stored: StoredPlan, view: BatchView,
-               plans: Sequence[StoredPlan]) -> StoredPlan | None:
-    """The newer plan, handed in at least in part, that a batch's models or number went over to."""
-    submitted = {submission.plan for submission in state.submissions if submission.job and submission.tasks}
-    return superseded(stored, view.batch, plans, submitted)
-
-
 # --- handing over -------------------------------------------------------------------------------------
 def hand_in(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request: Request, state: CampaignState, *,
             numbers: Sequence[int] | None = None, by: str = "user", spare: int = 0,
@@ -182,7 +168,11 @@ def hand_in(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request:
     done = Submitted()
     todo = submissions_of(workspace, stored, cluster, request, numbers, by)
     wanted = [number for submission in todo for number in submission.tasks.values()]
-    if foreign_files(workspace, stored, wanted):
+    lean = without_taken(workspace, state, stored, read_plans(workspace), wanted)
+    if lean is not stored:
+        stored = write_anew(workspace, lean, load_match(workspace).prompts, parallel_of(workspace, request), wanted)
+        done.notes.append("models that a newer plan has taken over are left out")
+    elif foreign_files(workspace, stored, wanted):
         write_anew(workspace, stored, load_match(workspace).prompts, parallel_of(workspace, request), wanted)
         why = "others were in their place"
         if moved(workspace, stored):
@@ -192,12 +182,14 @@ def hand_in(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request:
     done.notes += excluded.notes
     free = job_room(workspace, cluster, state, limits)
     if free.jobs is not None and 1 < free.jobs < len(wanted):
-        free = free.taken(min(spare, free.jobs - 1))
+        free = replace(free, jobs=free.jobs - min(spare, free.jobs - 1))
     free = free.least(budget_room(workspace, state))
     book = SubmissionBook(workspace.submissions)
     for submission in todo:
         one = _beside(replace(submission, exclude=excluded.option), stored, state, done)
         free = _hand_over(book, cluster, one, free, done)
+    if done.waiting:
+        remember_unsent(workspace, stored.plan.id, done.why)
     return done
 
 
@@ -233,10 +225,11 @@ def _hand_over(book: SubmissionBook, cluster: Cluster, submission: Submission, f
             free = Room(0, f"sbatch said {limit}")
             part = first_tasks(submission, len(part.tasks) // 2)
     left = sorted(set(submission.tasks.values()) - set(part.tasks.values()))
+    free = free.taken(len(part.tasks))
     if left:
         done.waiting += left
         done.why = done.why or free.why
-    return free.taken(len(part.tasks))
+    return free
 
 
 def hand_in_more(workspace: Workspace, cluster: Cluster, plan: str, request: Request, *, by: str,
@@ -268,7 +261,7 @@ def resubmit(workspace: Workspace, cluster: Cluster, view: BatchView, request: R
         fresh = next((v for v in state.of_plan(stored.plan.id) if v.batch == view.batch), view)
         if fresh.may_act:
             raise ClaimedError(f"batch {view.batch.number} is in the queue again already", where=fresh.job)
-        newer = taken_over(state, stored, view, plans)
+        newer = touched(stored, view.batch, plans, asked_for(workspace, state, plans))
         if newer is not None:
             raise SubmitError(f"plan {newer.plan.id} has taken its models or its number over")
         return hand_in(workspace, cluster, stored, request, state, numbers=[view.batch.number], by="wait")

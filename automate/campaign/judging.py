@@ -38,6 +38,7 @@ from automate.campaign.plans import (
     write_files,
 )
 from automate.campaign.state import BatchView, CampaignState, look
+from automate.campaign.waiting import held
 from automate.cluster.base import Cluster
 from automate.cluster.queue import job_alive
 from automate.cluster.slurm import max_array_size
@@ -145,9 +146,11 @@ def derive_rows(workspace: Workspace, match: Match, progress: Progress, models: 
 def _plan(workspace: Workspace, cluster: Cluster, match: Match, request: Request, todo: dict[str, int],
           state: CampaignState, notes: list[str]) -> StoredPlan:
     plans = read_plans(workspace)
-    in_use = {view.batch.number for view in state.active}
+    kept = [*state.active, *held(workspace, state, plans, todo)]
+    in_use = {view.batch.number for view in kept}
     active_plans = {view.stored.plan.id for view in state.active}
-    parts_in_use = {part.part for stored in plans if stored.plan.id in active_plans for part in stored.parts}
+    kept_plans = {view.stored.plan.id for view in kept}
+    parts_in_use = {part.part for stored in plans if stored.plan.id in kept_plans for part in stored.parts}
     size = max_array_size() if cluster.kind == "slurm" else 1_000_000
     stored = make_plan(
         workspace, todo, size=workspace.settings.batch_size, first=max(in_use, default=0) + 1, max_array_size=size,

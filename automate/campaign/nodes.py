@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from automate.arena.running.ending import NODE_FAILED
 from automate.arena.running.gpu_hours import number
 from automate.campaign.state import BatchView
 from automate.cluster.asking import is_node
@@ -44,9 +45,10 @@ class NodeLine:
 
 
 def deaths_of(runs: Iterable[Run]) -> list[Death]:
-    """Deaths by the node's fault that the jobs' records tell of."""
+    """Deaths by the node's fault that the jobs' records tell of, starts that a node's failure ended among them."""
     found = []
     for run in runs:
+        found += _failed_start(run)
         deaths = run.get("deaths")
         for death in deaths if isinstance(deaths, list) else []:
             if not isinstance(death, dict) or death.get("node_fault") is not True:
@@ -56,6 +58,15 @@ def deaths_of(runs: Iterable[Run]) -> list[Death]:
                 when = number(death, "time") or number(run, "updated") or 0.0
                 found.append(Death(node, when, str(death.get("cause") or "node fault"), str(run.get("job") or "")))
     return found
+
+
+def _failed_start(run: Run) -> list[Death]:
+    """A start that Slurm ended as its node failed: the job is mostly requeued, and never ends NODE_FAIL."""
+    node = run.get("node")
+    if run.get("stopped_by") != NODE_FAILED or not isinstance(node, str) or not is_node(node):
+        return []
+    when = number(run, "ended") or number(run, "updated") or 0.0
+    return [Death(node, when, "node failure", str(run.get("job") or ""))]
 
 
 def failed_jobs(workspace: Workspace) -> list[Death]:
@@ -70,7 +81,9 @@ def remember_failed(workspace: Workspace, views: Iterable[BatchView]) -> None:
     """Write down which jobs ended NODE_FAIL, each once: a later look may not see them any more."""
     for view in views:
         status = view.status
-        if status is None or status.state is not JobState.NODE_FAIL or not is_node(status.nodes) or not view.job:
+        if status is None or status.state is not JobState.NODE_FAIL or status.never_started or not view.job:
+            continue
+        if not is_node(status.nodes):
             continue
         path = workspace.nodes / "failed" / f"{view.job}.json"
         if status.evidence in ("squeue", "sacct") and not path.exists():
@@ -95,10 +108,10 @@ def forgive(workspace: Workspace, nodes: Sequence[str], now: float | None = None
 
 
 def all_deaths(workspace: Workspace, runs: Iterable[Run]) -> list[Death]:
-    """Every death by a node's fault, forgiven ones too; a job that its own record tells of counts once."""
+    """Every death by a node's fault, forgiven ones too; a job that its own record tells of counts once a node."""
     told = deaths_of(runs)
-    jobs = {death.job for death in told}
-    return sorted([*told, *(death for death in failed_jobs(workspace) if death.job not in jobs)],
+    jobs = {(death.job, death.node) for death in told}
+    return sorted([*told, *(death for death in failed_jobs(workspace) if (death.job, death.node) not in jobs)],
                   key=lambda death: death.time)
 
 

@@ -181,22 +181,40 @@ def foreign_files(workspace: Workspace, stored: StoredPlan, numbers: Collection[
 
 def superseded(stored: StoredPlan, batch: Batch, plans: Sequence[StoredPlan],
                submitted: Collection[str]) -> StoredPlan | None:
-    """The newest plan of those submitted that took a batch's number or one of its models over, if one did."""
+    """The newest plan of those submitted that has models of a batch, where newer ones have them all; None else."""
+    newest, left = None, set(batch.models)
     for other in reversed(plans):
         if other.plan.id <= stored.plan.id:
-            return None
-        if other.plan.id not in submitted:
-            continue
-        same = _judge_of(other) == _judge_of(stored)
-        for one in other.plan.batches:
-            if one.number == batch.number or (same and set(one.models) & set(batch.models)):
+            break
+        if other.plan.id in submitted and same_judge(other, stored):
+            theirs = {model for one in other.plan.batches for model in one.models}
+            newest = newest or (other if theirs & left else None)
+            left -= theirs
+    return None if left else newest
+
+
+def touched(stored: StoredPlan, batch: Batch, plans: Sequence[StoredPlan],
+            submitted: Collection[str]) -> StoredPlan | None:
+    """The newest plan of those submitted that has a batch's number, and so its files, or any of its models."""
+    for other in reversed(plans):
+        if other.plan.id > stored.plan.id and other.plan.id in submitted:
+            same = same_judge(other, stored)
+            if any(one.number == batch.number or (same and set(one.models) & set(batch.models))
+                   for one in other.plan.batches):
                 return other
     return None
 
 
-def _judge_of(stored: StoredPlan) -> tuple[object, ...]:
-    judge = stored.settings.get("judge")
-    return stored.settings.get("bench"), judge.get("name") if isinstance(judge, dict) else None, stored.plan.baseline
+def same_judge(one: StoredPlan, other: StoredPlan | Workspace) -> bool:
+    """Whether a plan is of the same bench, judge and baseline as another, or as the settings now."""
+    return _judge_of(one) == _judge_of(other)
+
+
+def _judge_of(of: StoredPlan | Workspace) -> tuple[object, ...]:
+    if isinstance(of, Workspace):
+        return of.settings.bench, of.settings.judge.name, baseline_tag(of.settings.baseline)
+    judge = of.settings.get("judge")
+    return of.settings.get("bench"), judge.get("name") if isinstance(judge, dict) else None, of.plan.baseline
 
 
 def remove_leftovers(workspace: Workspace, plans: Sequence[StoredPlan], keep: set[int], parts: set[int]) -> list[int]:

@@ -13,9 +13,10 @@ from dataclasses import asdict, replace
 
 from pydantic import ValidationError
 
-from automate.campaign.handing import Request, Submitted, hand_in, never_submitted, submit_claim
+from automate.campaign.handing import Request, Submitted, hand_in, submit_claim
 from automate.campaign.plans import StoredPlan, read_plans
 from automate.campaign.state import CampaignState, look
+from automate.campaign.waiting import count_of, never_submitted
 from automate.claims import Claim
 from automate.cluster.base import Cluster
 from automate.cluster.limits import limit_words
@@ -53,12 +54,6 @@ def active_refills(cluster: Cluster, state: CampaignState) -> list[str]:
 def remember(workspace: Workspace, stored: StoredPlan, request: Request) -> None:
     """Write down that batches of a plan wait, and how they are to be handed in."""
     write_json(workspace.waiting(stored.plan.id), {"plan": stored.plan.id, "request": asdict(request)})
-
-
-def forget(workspace: Workspace) -> None:
-    """Let nothing be handed in any more by a refill job: the campaign was cancelled, or a new plan stands for all."""
-    for path in workspace.submissions.glob("*.waiting"):
-        path.unlink(missing_ok=True)
 
 
 def write_script(workspace: Workspace, stored: StoredPlan) -> None:
@@ -177,11 +172,12 @@ def tell(stored: StoredPlan, done: Submitted, say: Callable[[str], None]) -> int
     for note in done.notes:
         say(note)
     for submission in done.accepted:
-        say(f"plan {stored.plan.id}: {len(submission.tasks)} batches handed in as job {submission.job}")
+        say(f"plan {stored.plan.id}: {count_of(submission.tasks)} handed in as job {submission.job}")
     for submission, error in done.refused:
         say(f"plan {stored.plan.id}: not handed in: batches {sorted(submission.tasks.values())}: {error}")
     if done.waiting:
-        say(f"plan {stored.plan.id}: {len(done.waiting)} batches still wait for room: {done.why}")
+        say(f"plan {stored.plan.id}: {count_of(done.waiting)} "
+            + ("still waits for room: " if len(done.waiting) == 1 else "still wait for room: ") + done.why)
     return 1 if done.refused else 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from automate.cli.options import open_here, workspace_option
+from automate.cli.options import Finite, open_here, workspace_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ MARKS = {"ok": "[green]✔[/]", "note": "[blue]i[/]", "warning": "[yellow]![/]",
 @click.command()
 @workspace_option
 @click.option("--job", "with_job", is_flag=True, help="Also submit a two-minute job that looks at a compute node.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
+@click.option("--timeout", type=Finite(min=0, min_open=True, max=604_800), default=600.0, show_default=True,
               metavar="SECONDS", help="How long to wait for that job; then it is cancelled.")
 @click.option("--executor", type=click.Choice(["auto", "slurm", "local"]), help="Where jobs run.")
 @click.option("--json", "as_json", is_flag=True, help="The lines as one JSON document.")
@@ -105,7 +105,8 @@ def doctor_probe(workspace: Path, result: Path, script: Path) -> None:
 @workspace_option
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option("--lines", default=400, show_default=True, type=click.IntRange(min=1), help="Last lines of each log.")
-@click.option("--max-mb", default=20.0, show_default=True, type=click.FloatRange(min=0.1), help="How large it may be.")
+@click.option("--max-mb", default=20.0, show_default=True, type=Finite(min=0.1, max=1e6),
+              help="How large it may be.")
 def bundle(workspace_dir: Path | None, file: Path | None, lines: int, max_mb: float) -> None:
     """Pack what a bug report needs into FILE (default: flock-hpc-bundle-<time>.tar.gz here), without secrets.
 

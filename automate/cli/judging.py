@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from automate.cli.options import SeveralCommand, open_here, selection_options, workspace_option
+from automate.cli.options import Finite, SeveralCommand, open_here, selection_options, workspace_option
 from automate.yamlfile import Value
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--wait", is_flag=True, help="With --submit: follow the jobs to their end.")
 @click.option("--skip-missing", is_flag=True, help="Leave models out that are not ready, and go on with the others.")
 @click.option("--max-parallel", type=click.IntRange(min=1), metavar="N", help="At most N batches at once.")
-@click.option("--max-gpu-hours", type=click.FloatRange(min=0, min_open=True), metavar="N",
+@click.option("--max-gpu-hours", type=Finite(min=0, min_open=True), metavar="N",
               help="The campaign takes at most N GPU-hours (default: limits.max_gpu_hours).")
 @click.option("--array/--no-array", "array", default=None, help="One array job (default), or one job a batch.")
 @click.pass_context

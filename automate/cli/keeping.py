@@ -16,7 +16,8 @@ from automate.cli.options import open_here, workspace_option
 def export(workspace_dir: Path | None, file: Path, with_answers: bool) -> None:
     """Put the campaign into FILE (.tar.gz or .tar.zst): records, judgments, settings, plans, and their hashes.
 
-    Secrets are not in it. While jobs run it holds what was recorded until now.
+    What .flock-hpc/secrets holds is not in it; settings and plans are in it as they
+    are. While jobs run it holds what was recorded until now.
     """
     from automate.campaign.keeping.archive import pack_workspace
 
@@ -24,6 +25,10 @@ def export(workspace_dir: Path | None, file: Path, with_answers: bool) -> None:
     done = pack_workspace(workspace, file, answers=with_answers)
     for note in done.notes:
         click.echo(note)
+    for note in done.suspects[:20]:
+        click.secho(note, fg="yellow")
+    if len(done.suspects) > 20:
+        click.secho(f"and {len(done.suspects) - 20} files more seem to hold one", fg="yellow")
     if done.active:
         click.echo(f"{len(done.active)} job(s) wait or run ({', '.join(done.active[:5])}): the archive holds what was "
                    "recorded until now", err=True)

@@ -89,7 +89,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        from automate.errors import visible
+
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(visible(shown.getvalue()), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)

@@ -52,7 +52,7 @@ def plan(ctx: click.Context, workspace_dir: Path | None, all_models: bool, model
         return
     console = make_console()
     for line in (*selection.problems, *outlook.notes):
-        console.print(line, markup=False)
+        _print_folded(console, line)
     print_outlook(console, outlook)
 
 
@@ -145,18 +145,24 @@ def _print_assumptions(console: Console, forecast: Forecast) -> None:
 
 
 def _print_proposal(console: Console, outlook: Outlook) -> None:
-    from rich.markup import escape
-
     proposal = outlook.proposal
     if proposal is None:
         return
     console.print(f"\nProposed:  [bold]--time={proposal.time}[/]  batch_size: [bold]{proposal.batch_size}[/]  "
                   f"at once: [bold]{proposal.parallel}[/]")
     for note in proposal.notes:
-        console.print(f"  {escape(note)}")
+        _print_folded(console, note, "  ")
     if len(proposal.finishes) > 1:
         ways = ", ".join(f"{count} at once {_time(seconds)}" for count, seconds in proposal.finishes)
-        console.print(f"  finish: {ways}")
+        _print_folded(console, f"finish: {ways}", "  ")
+
+
+def _print_folded(console: Console, text: str, indent: str = "") -> None:
+    """A note; what doesn't fit its first line is indented below it."""
+    import textwrap
+
+    console.print(textwrap.fill(text, max(console.width, 20), initial_indent=indent, subsequent_indent=f"{indent}  ",
+                                break_on_hyphens=False), markup=False, soft_wrap=True)
 
 
 def _time(seconds: float) -> str:

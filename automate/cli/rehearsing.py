@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from automate.cli.options import SeveralCommand, open_here, selection_options, workspace_option
+from automate.cli.options import Finite, SeveralCommand, open_here, selection_options, workspace_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,7 @@ def _list(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Models a job (default: the settings' 10).")
 @click.option("--max-parallel", type=click.IntRange(min=1), metavar="N", help="At most N batches at once.")
 @click.option("--array/--no-array", "array", default=None, help="One array job (default), or one job a batch.")
-@click.option("--scale", type=click.FloatRange(min=0, min_open=True), metavar="N",
+@click.option("--scale", type=Finite(min=0, min_open=True), metavar="N",
               help="Rehearsed seconds in a second (default: the scenario's, 60 if it names none).")
 @click.option("--keep", is_flag=True, help="Keep the rehearsal's workspace, with its scripts and logs.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list,
@@ -118,8 +118,9 @@ def print_rehearsal(console: Console, done: Rehearsed) -> None:
     whole, hours = forecast.seconds, forecast.gpu_hours
     table.add_row("first start to last end", in_words(whole.mid), f"{in_words(whole.low)} - {in_words(whole.high)}",
                   in_words(outcome.wall_seconds), _change(whole.mid, outcome.wall_seconds))
-    table.add_row("GPU-hours", f"{hours.mid:.2f}", f"{hours.low:.2f} - {hours.high:.2f}", f"{outcome.gpu_hours:.2f}",
-                  _change(hours.mid, outcome.gpu_hours))
+    if hours.high or outcome.gpu_hours:
+        table.add_row("GPU-hours", f"{hours.mid:.2f}", f"{hours.low:.2f} - {hours.high:.2f}",
+                      f"{outcome.gpu_hours:.2f}", _change(hours.mid, outcome.gpu_hours))
     starts = [batch.starts for batch in forecast.batches]
     foreseen = [sum(one[index] for one in starts if one) for index in range(3)]
     table.add_row("starts of jobs", str(foreseen[1]), f"{foreseen[0]} - {foreseen[2]}", str(outcome.starts), "")
@@ -150,6 +151,8 @@ def _troubles(console: Console, outcome: Outcome) -> None:
 
     for when, words in outcome.events:
         console.print(f"  after {in_words(when)}: {words}", markup=False, soft_wrap=True)
+    for line in outcome.unstruck:
+        console.print(f"  {line}", style="yellow", markup=False, soft_wrap=True)
     parts = [f"{count} judge server(s) died: {cause}" for cause, count in sorted(outcome.deaths.items())]
     parts += [f"{count} start(s) ended {state}" for state, count in sorted(outcome.ends.items())]
     parts += [f"{outcome.refused} submission(s) refused"] if outcome.refused else []

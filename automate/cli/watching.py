@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from automate.cli.options import open_here, workspace_option
+from automate.cli.options import Finite, open_here, workspace_option
 
 if TYPE_CHECKING:
     from automate.workspace import Workspace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @workspace_option
 @click.option("--baseline", help="Progress against this baseline instead of the settings'.")
 @click.option("--watch", is_flag=True, help="A live view, until Ctrl-C or q; without a terminal a line each interval.")
-@click.option("--interval", type=click.FloatRange(min=2), default=10.0, show_default=True, metavar="SECONDS",
+@click.option("--interval", type=Finite(min=2, max=86_400), default=10.0, show_default=True, metavar="SECONDS",
               help="With --watch: how often files are looked at. Slurm is asked at most every 10 s.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the tables.")
 def monitor(workspace_dir: Path | None, baseline: str | None, watch: bool, interval: float, as_json: bool) -> None:
@@ -75,7 +75,10 @@ def cancel(ctx: click.Context, workspace_dir: Path | None, dry_run: bool) -> Non
         click.echo(f"cancelled job {job}")
     for problem in problems:
         click.echo(problem, err=True)
-    click.echo("What was played is kept; 'flock-hpc judge --submit' goes on from there.")
+    if jobs:
+        click.echo("What was played is kept; 'flock-hpc judge --submit' goes on from there.")
+    else:
+        click.echo("No job was cancelled; the campaign goes on as it was.")
     ctx.exit(1 if problems else 0)
 
 

@@ -5,8 +5,9 @@ Pure over what Slurm printed (`asking.py` asks). Never makes a limit up: what ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 _SUBMIT_LIMIT = re.compile(r"(QOS|Assoc)(Max|Grp)Submit\w*|MaxSubmitJobs\w*", re.IGNORECASE)
 _OTHER_LIMIT = re.compile(r"(QOS|Assoc)(Max|Grp|Min)(?!Submit)\w+", re.IGNORECASE)
@@ -69,6 +70,13 @@ class Room:
 
     jobs: int | None = None
     why: str = ""
+    counts: Callable[[int], str] | None = field(default=None, compare=False)
+    """What `why` is after so many jobs more, where it names numbers."""
+
+    @classmethod
+    def counted(cls, jobs: int, counts: Callable[[int], str]) -> Room:
+        """Room for `jobs` whose reason names numbers: `counts(n)` says it after n jobs more."""
+        return cls(jobs, counts(0), counts)
 
     def least(self, other: Room) -> Room:
         """The tighter one of two."""
@@ -78,7 +86,10 @@ class Room:
 
     def taken(self, count: int) -> Room:
         """What is left after `count` jobs."""
-        return self if self.jobs is None else Room(max(0, self.jobs - count), self.why)
+        if self.jobs is None:
+            return self
+        left, counts = max(0, self.jobs - count), self.counts
+        return Room(left, self.why) if counts is None else Room.counted(left, lambda more: counts(count + more))
 
 
 def limit_words(words: str) -> str | None:
@@ -216,8 +227,12 @@ def room(limits: SubmitLimits, jobs: Sequence[Queued]) -> Room:
     found = Room()
     for limit in limits.limits:
         count = sum(1 for job in jobs if limit.counts(job))
-        found = found.least(Room(max(0, limit.most - count), f"{limit.name}; {count} count now"))
+        found = found.least(Room.counted(max(0, limit.most - count), partial(_counted, limit.name, count)))
     return found
+
+
+def _counted(name: str, count: int, more: int) -> str:
+    return f"{name}; {count + more} count now"
 
 
 def parse_queued(text: str) -> list[Queued]:

@@ -56,7 +56,9 @@ def _moment(text: str) -> float | None:
 
 def _seconds(text: str) -> float | None:
     seconds = seconds_of(text)
-    return None if seconds == float("inf") else seconds
+    if seconds == float("inf") and not (":" in text and not text.strip("0:-")):
+        return None
+    return 0.0 if seconds == float("inf") else seconds  # it has run for no time yet
 
 
 def parse_own_job(text: str, restarts: int = 0) -> OwnJob:

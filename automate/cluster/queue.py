@@ -52,6 +52,10 @@ _ALIASES = {"CONFIGURING": "RUNNING", "REQUEUE_HOLD": "PENDING", "REQUEUE_FED": 
             "RESIZING": "RUNNING", "REVOKED": "CANCELLED"}
 
 
+NO_NODE = "None assigned"
+"""What accounting says instead of a job's nodes."""
+
+
 @dataclass(frozen=True)
 class JobStatus:
     """A job (array tasks: `123_4`) with the state and who says so. `begins`: when Slurm means to start it."""
@@ -74,6 +78,12 @@ class JobStatus:
     def may_act(self) -> bool:
         """Whether it waits or runs, or whether that can't be ruled out."""
         return self.state.active or (self.state is JobState.UNKNOWN and not self.gone)
+
+    @property
+    def never_started(self) -> bool:
+        """Whether it ended as by a node's failure without a node: its nodes or its partition went away as it waited."""
+        waited = self.elapsed != "" and not self.elapsed.strip("0:")
+        return self.state is JobState.NODE_FAIL and waited and self.nodes in ("", NO_NODE)
 
 
 def parse_state(text: str) -> JobState:
@@ -117,6 +127,7 @@ def parse_sacct(text: str) -> list[JobStatus]:
             job, state, code, elapsed, nodes, count, partition, user, reason, name = fields
             if reason == "None" and " by " in state:  # CANCELLED by 1000
                 reason = state.strip().partition(" ")[2]
+            nodes = "" if nodes == NO_NODE else nodes
             found.append(JobStatus(job, parse_state(state), "sacct", name, "" if reason == "None" else reason,
                                    elapsed, nodes, count, partition, user, code))
     return found

@@ -41,9 +41,13 @@ def _reap(server: int) -> int | None:
 
 
 def end_all(server: int, grace: float) -> int | None:
-    """Ask every process below to end; after `grace` seconds, make them. Returns the server's exit status."""
+    """Ask every process below to end; after `grace` seconds, make them. Returns the server's exit status.
+
+    By SIGINT: SIGTERM is blocked in the server, as Slurm sends it to a job's every process when the job is to end, and
+    the games in flight need the server a little longer.
+    """
     status = None
-    _signal_all(signal.SIGTERM)
+    _signal_all(signal.SIGINT)
     deadline = time.monotonic() + grace
     while time.monotonic() < deadline:
         found = _reap(server)
@@ -70,7 +74,8 @@ def _start(command: list[str]) -> int:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == 1:
             os._exit(1)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEFT_ALONE)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))  # SIGTERM stays blocked, below it too
         os.execvp(command[0], command)  # noqa: S606 - the guard's very purpose
     except OSError as error:
         print(f"can't start {command[0]}: {error.strerror}", file=sys.stderr, flush=True)

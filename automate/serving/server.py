@@ -169,8 +169,10 @@ class JudgeServer:
         await self._end()
         log = causes.tail(self.launch.log)
         cause = causes.classify(log.rpartition("=== start ")[2], status)
-        if not self._stopping:
-            self.deaths.append(Death(time.time(), cause.name, error.what, cause.node_fault))
+        if self._stopping:
+            self.say(f"judge server: it ended with the job ({error.what})")
+            return cause
+        self.deaths.append(Death(time.time(), cause.name, error.what, cause.node_fault))
         self.say(f"judge server: {error.what}; cause: {cause.name}; last lines of {self.launch.log}:")
         for line in log.split("\n"):
             self.say(f"  | {line}")

@@ -99,7 +99,7 @@ def assert_all_played_once(root: Path) -> None:
 def test_wait_hands_in_what_did_not_fit(five: Path) -> None:
     text = judge_now(five, executor="slurm")
     assert "submitted 2 batches" in text
-    assert "3 batches wait for room: MaxSubmitJobsPerUser=2 of QOS small; 0 count now" in text
+    assert "3 batches wait for room: MaxSubmitJobsPerUser=2 of QOS small; 2 count now" in text
     assert "this command hands them in when there is room" in text
     assert sorted(batches(five)) == [1, 2, 3, 4, 5]
     assert all(len(one["tasks"]) <= 2 for one in handed(five))

@@ -293,10 +293,26 @@ def test_a_moved_workspace_goes_on_with_scripts_for_its_new_folder(tmp_path: Pat
     assert "the workspace was moved" not in judge_now(new, "--all")
 
 
+def test_a_second_submit_of_some_models_leaves_the_waiting_batches_of_others_waiting(tmp_path: Path) -> None:
+    limits = {"claim_stale": 1, "poll": 0.5, "max_submitted": 1}
+    root = make_workspace(tmp_path / "w", questions=2, batch_size=1, limits=limits)
+    first = flock("judge", "--all", "--submit", "--executor", "local", cwd=root)
+    assert "2 batches wait for room" in said(first)
+    last = json.loads(sorted((root / ".flock-hpc/plans").glob("*.json"))[0].read_text())["batches"][-1]["models"][0]
+    again = flock("judge", "--models", last, "--submit", "--executor", "local", cwd=root,
+                  env={"FLOCK_HPC_LIMITS__MAX_SUBMITTED": "5"})
+    assert "submitted" in said(again)
+    assert "removed" not in said(again)
+    assert [batch["batch"] for batch in monitor(root)["batches"] if batch["state"] == "planned"] == [2]
+    judge_now(root, "--all")
+    assert len(games_of(root, EXAMPLES)) == 12
+    assert not repeated(games_of(root, EXAMPLES))
+
+
 def test_no_more_batches_than_allowed_are_in_the_queue(tmp_path: Path) -> None:
     limits = {"claim_stale": 1, "poll": 0.5, "max_submitted": 1}
     root = make_workspace(tmp_path / "w", questions=2, batch_size=1, limits=limits)
     text = judge_now(root, "--all")
-    assert "2 batches wait for room: limits.max_submitted=1; 0 are in the queue" in text
+    assert "2 batches wait for room: limits.max_submitted=1; 1 is in the queue" in text
     assert text.count("handed in as job") == 2
     assert len(games_of(root, EXAMPLES)) == 12

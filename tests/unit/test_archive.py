@@ -364,3 +364,26 @@ def test_settings_of_an_archive_can_t_send_files_elsewhere(tmp_path: Path, archi
         b'"arena_hard":"arena-hard-auto"', b'"arena_hard":"../../elsewhere"')}), right=True)
     restore(bad, tmp_path / "in" / "b")
     assert not list(tmp_path.rglob("elsewhere")) and (tmp_path / "in" / "b" / ROWS).is_file()
+
+
+def test_files_that_seem_to_hold_a_secret_are_named_and_stay_as_they_are(tmp_path: Path) -> None:
+    text = ('cluster: local\nbaseline: base\njudge:\n  kind: rehearsal\n'
+            '  environment: {setup: ["export HF_TOKEN=zebra99"]}\n')
+    workspace = campaign(tmp_path / "a", **{"flock-hpc.yaml": text})
+    done = pack_workspace(workspace, tmp_path / "c.tar.gz")
+    assert done.suspects == ["settings/flock-hpc.yaml seems to hold a secret (line 5): whoever gets the archive gets "
+                             "it; put it into a file that the setup reads"]
+    assert members(tmp_path / "c.tar.gz")["settings/flock-hpc.yaml"].decode() == text
+    assert not pack_workspace(campaign(tmp_path / "b"), tmp_path / "d.tar.gz").suspects
+
+
+def test_a_repeated_import_accounts_for_every_file(tmp_path: Path) -> None:
+    derived = str(Path(JOURNAL).with_name("derived.json"))
+    archive = packed(tmp_path, campaign(tmp_path / "a", **{derived: "{}"}), answers=True)
+    restore(archive, tmp_path / "new")
+    count = len(json.loads(members(archive)[MANIFEST])["files"])
+    again = restore(archive, tmp_path / "new")
+    assert again.same == count - again.kept and again.new == again.merged == 0
+    (tmp_path / "new" / derived).write_text("{ }")
+    other = restore(archive, tmp_path / "new")
+    assert (other.same, other.kept) == (again.same - 1, again.kept + 1)

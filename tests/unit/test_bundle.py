@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
+import json
 import tarfile
 from pathlib import Path
 from urllib.parse import quote
@@ -12,7 +13,15 @@ from urllib.parse import quote
 import pytest
 
 from automate.campaign.keeping.bundle import FOLDER, Bundle, fit, log_end, make_bundle, pack
-from automate.campaign.keeping.redact import REMOVED, Redactor, kept_secrets, looks_secret, secret_values
+from automate.campaign.keeping.redact import (
+    REMOVED,
+    Redactor,
+    kept_secrets,
+    looks_secret,
+    secret_values,
+    suspicious_lines,
+)
+from automate.campaign.keeping.setup_lines import cleaned
 from automate.errors import StorageError
 
 OWN = "correct horse/battery+staple"
@@ -173,3 +182,56 @@ def test_only_the_end_of_a_log_is_taken_and_long_lines_are_cut(tmp_path: Path) -
     log.write_text("".join(f"line {n}\n" for n in range(50)) + "y" * 2000 + "\n")
     lines = log_end(log, 3).split("\n")
     assert lines[0] == "line 48" and lines[2] == "y" * 500 + " [cut]"
+
+
+@pytest.mark.parametrize("text", [
+    "export WANDB_KEY=zebra99", "export MYSQL_PWD=zebra99", "DB_PASS=zebra99", "LICENSE_KEY='zebra99'",
+    "DEEPSEEK_KEY: zebra99", '"GITLAB_PAT": "zebra99"', "SSHPASS=zebra99", "PGPASSWORD=zebra99",
+    "curl -u joe:zebra99 http://x", "sshpass -p zebra99 ssh y", "echo zebra99 | docker login -u joe --password-stdin",
+    "wandb login zebra99", "wandb login --relogin zebra99", "curl -H 'X-Auth: zebra99' y", 'curl -H "X-Odd: zebra99"',
+    r'PASSWORD="a\"zebra99"', r'{"x": "export PASSWORD=\"a\\\"zebra99\""}', r'{"x": "export MY_KEY=\"a zebra99\""}',
+    "db_pass: zebra99", "MY_KEY=a,zebra99", "A_KEY+=zebra99"])
+def test_secrets_by_their_names_and_places_go_from_texts(text: str) -> None:
+    redact = Redactor(set())
+    assert "zebra99" not in redact(text) and redact.count
+
+
+@pytest.mark.parametrize("text", [
+    "keys: [a, b]", '{"key": "q1|m|1"}', "  api_key_env: NAME", "PWD=/home/joe", "OLDPWD=/x", "MAX_TOKENS=4096",
+    '"expected_output_tokens": 800.0', "sort_keys=True", "USE_AUTH=auto", '"tokens": 12', "export HF_HOME=/x",
+    "mkdir -p /scratch/x", "login node gpu-3 is up"])
+def test_what_is_no_secret_by_its_name_stays(text: str) -> None:
+    assert Redactor(set())(text) == text
+
+
+@pytest.mark.parametrize("word", ["A", "_KEY", "A_KEY=", "A_KEY='", "A_KEY=\"", "A_KEY=\\\"", "-u", "-H", "echo ",
+                                  "wandb login ", "setenv ", "\\", "\\\"", "a,", "A_KEY='B_KEY=\"", "-u a", "$("])
+def test_long_words_are_looked_through_at_once(word: str) -> None:
+    text = word * (900_000 // len(word))
+    assert isinstance(Redactor(set())(text), str) and isinstance(cleaned(text[:90_000]), str)
+
+
+SETUP = ["export WANDB_KEY=zebra99-a", "export ODD=zebra99-b", "export DB_PASS='zebra99-c d'", "x --token zebra99-d",
+         "mysql -pzebra99-e", "vendor login joe zebra99-f", "curl -H 'Odd: zebra99-g' -u joe:zebra99-h y",
+         "echo zebra99-i | vendor login", 'export Q="a\\"zebra99-j"', "cat <<< zebra99-k", "module load cuda"]
+
+
+@pytest.mark.parametrize("broken", ["", "batchsize: 3\n"])
+def test_no_value_of_a_setup_line_is_in_it(planted: Path, tmp_path: Path, broken: str) -> None:
+    lines = "".join(f"    - {json.dumps(line)}\n" if number % 2 else f"    - '{line.replace(chr(39), chr(39) * 2)}'\n"
+                    for number, line in enumerate(SETUP))
+    (planted / "flock-hpc.yaml").write_text(
+        f"cluster: local\nbaseline: base\n{broken}judge:\n  kind: rehearsal\n  environment:\n    setup:\n{lines}")
+    (planted / "generated_judgment_scripts/run.sh").write_text("\n".join(SETUP))
+    (planted / ".flock-hpc/plans/20260101_000000.json").write_text(
+        json.dumps({"settings": {"judge": {"environment": {"setup": SETUP}}}}))
+    (planted / "logs/arena-hard/judgment_batches/b_1.out").write_text("the server said zebra99-a\n")
+    made, found = bundled(planted, tmp_path / "b.tar.gz")
+    assert {name: [line for line in text.split("\n") if "zebra99" in line] for name, text in found.items()
+            if "zebra99" in text} == {}
+    assert made.removed >= len(SETUP) - 1
+    assert "module load cuda" in found[f"{FOLDER}/settings/flock-hpc.yaml"]
+
+
+def test_lines_that_seem_to_hold_a_secret_are_counted_from_one() -> None:
+    assert suspicious_lines("a: 1\nexport HF_TOKEN=zebra99\nexport X_KEY=$Y\nA_KEY: zebra99\n--token $X\n") == [2, 4]

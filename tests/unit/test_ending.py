@@ -18,6 +18,7 @@ from automate.arena.running.telemetry import Telemetry
 from automate.arena.running.timelimit import TimeLimit
 from automate.cluster import own_job
 from automate.cluster.own_job import OwnJob, parse_own_job
+from automate.cluster.submit import Submission
 from automate.errors import ClusterError
 from automate.settings import Settings
 from automate.workspace import Workspace
@@ -76,7 +77,8 @@ def test_why_a_signal_came(own: OwnJob | None, why: str) -> None:
 @pytest.mark.parametrize(("end", "own", "kind", "words"), [
     (LEFT, RUNNING, "requeue", "100 games are left"),
     (LEFT, None, "requeue", "100 games"),
-    (LEFT, replace(RUNNING, requeue=False), "successor", "doesn't requeue"),
+    (LEFT, replace(RUNNING, requeue=False), "successor", "requeue is off"),
+    (replace(LEFT, played=0, played_before=True), RUNNING, "requeue", "100 games"),
     (replace(LEFT, stopped_by=NODE_FAULT), RUNNING, "successor", "away from this node"),
     (replace(LEFT, stopped_by="preempted"), RUNNING, "requeue", "games are left"),
     (replace(LEFT, stopped_by="preempted"), replace(RUNNING, requeued=True), "slurm", "by itself"),
@@ -212,6 +214,27 @@ def test_games_in_flight_have_what_the_limit_leaves_whatever_the_clock_says(
     limit = TimeLimit(config(tmp_path), {"SLURM_JOB_ID": "7"}, Telemetry())
     asyncio.run(limit.ask())
     assert limit.grace() == pytest.approx(100 - 20 - MARGIN, abs=1)
+
+
+@pytest.mark.parametrize(("left", "early"), [(300.0, 180.0), (100.0, 0.0)])
+def test_a_signal_that_came_early_leaves_the_time_until_it_is_due(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: float, early: float) -> None:
+    monkeypatch.setattr(own_job, "ask", lambda _: OwnJob(state="RUNNING", run_time=7200 - left, time_limit=7200.0))
+    limit = TimeLimit(config(tmp_path), {"SLURM_JOB_ID": "7"}, Telemetry())
+    assert limit.early() == 0.0  # nobody was asked yet
+    asyncio.run(limit.ask())
+    assert limit.early() == pytest.approx(early, abs=1)
+
+
+def test_a_successor_waits_where_batches_at_once_are_limited(tmp_path: Path) -> None:
+    go_on, _, _ = job(tmp_path, {"SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "1", "SLURM_JOB_ID": "11"})
+    plan = go_on.config.plan
+    array = Submission("a", plan, "n", "s", "slurm", {1: 3, 2: 4}, True, parallel=1, job="10")
+    other = Submission("b", plan, "n", "s", "slurm", {0: 5}, False, job="20")
+    foreign = Submission("c", "another", "n", "s", "slurm", {0: 5}, False, job="30")
+    assert go_on.beside([array, other, foreign]) == (1, ["10_2", "20"])
+    assert go_on.beside([replace(array, parallel=None), other]) == (None, [])
+    assert go_on.beside([]) == (None, [])
 
 
 # --- standstill ------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from automate.campaign.forecasts.estimates import (
     forecast_batch,
     forecast_batches,
     schedule,
+    schedule_starts,
 )
 from automate.campaign.forecasts.forecast import expected_end
 from automate.campaign.forecasts.history import starts_of
@@ -118,8 +119,8 @@ def test_a_limit_that_ends_a_batch_in_the_middle_costs_another_load_and_the_wait
     hour = JobLimits(3600, 120, 2)
     [batch] = whole([9000], hour).batches
     assert batch.starts is not None
-    room = 3600 - 330 - 120
-    assert batch.starts[1] == math.ceil((batch.play.mid - 15) / room)
+    work = 3600 - 300 - 120 + 30  # games in flight at the drain still finish
+    assert batch.starts[1] == math.ceil((batch.play.mid - 15) / work)
     assert batch.seconds.mid == pytest.approx(batch.play.mid + batch.starts[1] * 330 + (batch.starts[1] - 1) * 15)
     found = whole([9000], hour)
     assert found.gpu_hours.mid == pytest.approx(2 * batch.seconds.mid / 3600)
@@ -148,6 +149,34 @@ def test_doubt_about_rates_stays_and_noise_averages_out() -> None:
     assert many.high / many.mid < one.high / one.mid
     doubt = whole([1500] * 50, noise=0.0, spread=0.8).gpu_hours
     assert doubt.high / doubt.mid > 1.5
+
+
+def test_another_batch_runs_on_a_place_while_one_waits_for_its_requeue() -> None:
+    assert schedule_starts([(100, 100), (100,)], 1, 60) == 300, "the second takes the place, the first comes back after"
+    assert schedule_starts([(100, 100)], 1, 60) == 260
+    assert schedule_starts([(770, 770)] * 3, 2, 120) == 2430
+
+
+def test_games_in_flight_at_the_limit_spare_a_start() -> None:
+    limits = JobLimits(780, 180, 0, 2, 120)
+    known = rates(per_prompt=0.0, per_output=0.0, per_game=37.5, game_seconds=112.5, spread=0.05, noise=0.05,
+                  load=Guess(240.0, 0.05, ""), overhead=Guess(24.0, 0.5, ""))
+    found = forecast_batches([BatchSize(number, 1, 24, 0, 0) for number in (1, 2, 3)], known, limits)
+    assert [batch.starts for batch in found.batches] == [(2, 2, 3)] * 3
+    assert 38 * 60 < found.seconds.mid < 46 * 60
+
+
+def test_time_and_places_are_proposed_for_the_proposed_batch_size() -> None:
+    def batches(size: int) -> Forecast:
+        return whole([1500 * size] * math.ceil(12 / size), JobLimits(7200, 120, 1))
+
+    first = propose(batches(1), JobLimits(7200, 120, 1), again=batches)
+    assert first is not None
+    assert first.batch_size == 3
+    then = propose(batches(3), JobLimits(7200, 120, 1), again=batches)
+    assert then is not None
+    assert (then.time, then.batch_size, then.parallel) == (first.time, first.batch_size, first.parallel)
+    assert first.finishes[-1][0] == 4
 
 
 # --- proposals ---------------------------------------------------------------------------------------

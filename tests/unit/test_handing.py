@@ -11,11 +11,13 @@ import pytest
 
 from automate.arena.running.gpu_hours import lived, may_go_on
 from automate.campaign.budget import budget_room, gpu_hours
-from automate.campaign.cancelling import refused_among
+from automate.campaign.cancelling import cancel, refused_among
 from automate.campaign.follow import goes_on_itself
-from automate.campaign.handing import Request, Submitted, hand_in, keep_key, never_submitted
+from automate.campaign.handing import Request, Submitted, hand_in, keep_key
+from automate.campaign.judging import _plan
 from automate.campaign.plans import StoredPlan, foreign_files, make_plan, read_plans, save_plan, superseded, write_files
 from automate.campaign.state import BatchView, CampaignState
+from automate.campaign.waiting import held, limit_then, never_submitted
 from automate.cluster.base import expand_log
 from automate.cluster.commands import Said
 from automate.cluster.limits import Limit, SubmitLimits
@@ -25,7 +27,7 @@ from automate.cluster.submit import Submission, SubmissionBook, new_submission
 from automate.errors import SubmitError
 from automate.journal import write_json
 from automate.workspace import Workspace
-from tests.unit.support import make_prompts, make_workspace
+from tests.unit.support import make_match, make_prompts, make_workspace
 
 GPU = {"judge": {"kind": "vllm", "name": "j"}, "slurm": {"time": "01:00:00", "gpus": 2}}
 REQUEST = Request(())
@@ -106,7 +108,7 @@ def test_the_first_that_fit_are_handed_in_and_the_rest_waits(tmp_path: Path) -> 
                   numbers=[2, 3, 4, 5])
     assert [took[1] for took in cluster.took] == [[2, 3]]
     assert done.waiting == [4, 5]
-    assert done.why == "limits.max_submitted=3; 1 are in the queue"
+    assert done.why == "limits.max_submitted=3; 3 are in the queue"
     assert SubmissionBook(workspace.submissions).all()[-1].tasks == {2: 2, 3: 3}
 
 
@@ -219,6 +221,110 @@ def test_a_batch_is_taken_over_by_a_newer_plan_only_once_that_is_handed_in(tmp_p
     assert never_submitted(workspace, state, stored, plans) == []
 
 
+def newer_plan(workspace: Workspace, *models: str, first: int = 1, plan_id: str = "20260102_000000") -> StoredPlan:
+    stored = make_plan(workspace, dict.fromkeys(models, 2), size=9, first=first, max_array_size=1000,
+                       limit_questions=None, plan_id=plan_id)
+    write_files(workspace, stored, make_prompts(), None)
+    save_plan(workspace, stored)
+    return stored
+
+
+def accepted(workspace: Workspace, plan: str, number: int, job: str = "7", **more: Any) -> None:
+    one = new_submission(plan, "x", Path("x"), "local", {number: number}, array=True, parallel=None)
+    SubmissionBook(workspace.submissions).save(replace(one, job=job, **more))
+
+
+def test_a_waiting_batch_of_other_models_keeps_its_number_and_is_not_taken_over(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path)
+    stored = planned(workspace, 3)
+    accepted(workspace, stored.plan.id, 1)
+    state = state_of(workspace, stored, b1=JobState.RUNNING)
+    assert [view.batch.number for view in held(workspace, state, [stored], ["m3"])] == [2]
+    newer = newer_plan(workspace, "m3", first=2)  # even where the number was given twice
+    accepted(workspace, newer.plan.id, 2)
+    state = state_of(workspace, stored, b1=JobState.RUNNING)
+    assert never_submitted(workspace, state, stored, read_plans(workspace)) == [2]
+
+
+def test_planning_anew_leaves_waiting_batches_their_numbers_and_files(tmp_path: Path,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_workspace(tmp_path)
+    stored = planned(workspace, 3)
+    accepted(workspace, stored.plan.id, 1)
+    state = state_of(workspace, stored, b1=JobState.RUNNING)
+    before = workspace.batch_script(2).read_bytes(), workspace.array_script(1).read_bytes()
+    match = make_match()
+    new = _plan(workspace, FakeCluster(), match, REQUEST, {"m3": 2}, state, [])
+    assert [batch.number for batch in new.plan.batches] == [3]
+    assert [part.part for part in new.parts] == [2]
+    assert (workspace.batch_script(2).read_bytes(), workspace.array_script(1).read_bytes()) == before
+
+
+def test_a_plan_that_waits_as_a_whole_takes_over_and_is_taken_over_once(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path, limits={"max_submitted": 1})
+    stored = planned(workspace, 2)
+    accepted(workspace, stored.plan.id, 1)
+    newer = newer_plan(workspace, "m2", first=3)
+    state = state_of(workspace, stored, b1=JobState.RUNNING)
+    assert never_submitted(workspace, state, stored, read_plans(workspace)) == [2]  # a dry run takes nothing over
+    assert handed(workspace, newer, FakeCluster(), state=state).waiting == [3]
+    assert never_submitted(workspace, state, stored, read_plans(workspace)) == []
+
+
+def test_models_that_a_newer_plan_has_are_left_out_of_a_batch_that_waits(tmp_path: Path,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, cluster = make_workspace(tmp_path), FakeCluster()
+    stored = newer_plan(workspace, "a", "b", plan_id="20260101_000000")
+    newer = newer_plan(workspace, "a", first=2)
+    accepted(workspace, newer.plan.id, 2)
+    state = state_of(workspace, stored)
+    assert never_submitted(workspace, state, stored, read_plans(workspace)) == [1]
+    monkeypatch.setattr("automate.campaign.handing.load_match", lambda _: type("M", (), {"prompts": make_prompts()}))
+    done = handed(workspace, stored, cluster, state=state, numbers=[1])
+    assert done.notes == ["models that a newer plan has taken over are left out"]
+    assert [took[1] for took in cluster.took] == [[1]]
+    assert read_plans(workspace)[0].plan.batches[0].models == ("b",)
+    assert "model_list:\n- b\n" in workspace.batch_config(1).read_text().replace("  - ", "- ")
+    third = newer_plan(workspace, "b", first=3, plan_id="20260103_000000")
+    accepted(workspace, third.plan.id, 3)
+    both = superseded(stored, stored.plan.batches[0], read_plans(workspace), [newer.plan.id, third.plan.id])
+    assert both is not None and both.plan.id == third.plan.id
+
+
+# --- cancel -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("refused", "goes_on"), [(["9_1"], True), ([], False)])
+@pytest.mark.parametrize("user", ["somebody", None])
+def test_a_refused_cancel_stops_no_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: list[str],
+                                            goes_on: bool, user: str | None) -> None:
+    workspace = make_workspace(tmp_path)
+    stored = planned(workspace, 2)
+    accepted(workspace, stored.plan.id, 1, "9", user=user)
+    workspace.waiting(stored.plan.id).write_text('{"plan": "x"}')
+    cluster = FakeCluster()
+    monkeypatch.setattr(cluster, "cancel", lambda jobs: [f"job {job}: Access/permission denied" for job in refused])
+    monkeypatch.setattr("automate.campaign.cancelling.cluster_of_kind", lambda *_: cluster)
+    state = state_of(workspace, stored, b1=JobState.RUNNING)
+    cancelled, problems = cancel(workspace, state)
+    assert (cancelled, len(problems)) == (([], 1) if refused else (["9_1"], 0))
+    assert workspace.stopped(stored.plan.id).exists() is not goes_on
+    assert workspace.waiting(stored.plan.id).exists() is goes_on
+    assert (workspace.submissions / "9_1.cancelled").exists() is not goes_on
+
+
+def test_only_the_plan_of_a_job_that_slurm_cancelled_is_stopped(tmp_path: Path,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, cluster = make_workspace(tmp_path), FakeCluster()
+    theirs, mine = planned(workspace, 1), newer_plan(workspace, "z", first=2)
+    accepted(workspace, theirs.plan.id, 1, "9", user="somebody")
+    accepted(workspace, mine.plan.id, 2, "9")
+    states = [state_of(workspace, theirs, b1=JobState.RUNNING), state_of(workspace, mine, b2=JobState.RUNNING)]
+    monkeypatch.setattr(cluster, "cancel", lambda jobs: ["job 9_1: Access/permission denied"])
+    monkeypatch.setattr("automate.campaign.cancelling.cluster_of_kind", lambda *_: cluster)
+    cancel(workspace, replace(states[0], batches=states[0].batches + states[1].batches))
+    assert not workspace.stopped(theirs.plan.id).exists()
+    assert workspace.stopped(mine.plan.id).exists()
+
+
 # --- GPU-hours ----------------------------------------------------------------------------------------
 def run_of(job: str, seconds: float, **more: Any) -> dict[str, Any]:
     return {"job": job, "judge": "j", "gpus": 2, "seconds": seconds, "phase": "ended", **more}
@@ -252,7 +358,9 @@ def test_the_cap_holds_back_what_does_not_fit(tmp_path: Path) -> None:
     done = handed(workspace, planned(workspace), cluster)
     assert [took[1] for took in cluster.took] == [[1, 2]]
     assert done.waiting == [3, 4, 5]
-    assert done.why.startswith("limits.max_gpu_hours=5; 0.00 used")
+    assert done.why == ("limits.max_gpu_hours=5; 0.00 used, 4.00 set aside for jobs in the queue, a batch takes up to "
+                        "2.00")
+    assert limit_then(workspace, "20260101_000000") == "limits.max_gpu_hours=5"
 
 
 @pytest.mark.parametrize(("record", "seconds"), [

@@ -11,10 +11,13 @@ import pytest
 from automate.arena.batches import Batch, Plan
 from automate.campaign.monitoring.failures import KINDS, failure
 from automate.campaign.monitoring.lines import batch_lines, job_line
+from automate.campaign.monitoring.picture import BatchLine
 from automate.campaign.monitoring.unsent import why_unsent
 from automate.campaign.monitoring.vitals import RunFiles, rates, usual_load, vitals
 from automate.campaign.plans import StoredPlan
 from automate.campaign.state import BatchView, CampaignState
+from automate.campaign.waiting import remember_unsent
+from automate.cli.views import words
 from automate.cluster.queue import JobState, JobStatus
 from automate.cluster.submit import Submission
 from automate.journal import write_json
@@ -97,18 +100,18 @@ def test_who_cancelled_a_job_is_said_where_it_is_known(workspace: Workspace, sta
     assert failure(workspace, view_of(JobState.CANCELLED, None, 1, **status), 12).cause.endswith(who)
 
 
-@pytest.mark.parametrize(("step", "words"), [
+@pytest.mark.parametrize(("step", "said"), [
     ({"kind": "requeue", "why": "x"}, "requeued itself, start 3 of at most 21"),
     ({"kind": "successor", "why": "x", "job": "99"}, "handed in job 99 to go on, start 3 of at most 21"),
-    ({"kind": "slurm", "why": "preempted: Slurm does it"}, "preempted: Slurm does it"),
+    ({"kind": "slurm", "why": "x"}, "left it to Slurm, which puts it into the queue again"),
     ({"kind": "none", "why": "nothing is left"}, "did not requeue itself: nothing is left"),
     (None, ""), ({}, ""), ("requeue", "")])
-def test_what_the_job_did_about_its_end(workspace: Workspace, step: Any, words: str) -> None:
+def test_what_the_job_did_about_its_end(workspace: Workspace, step: Any, said: str) -> None:
     run = run_of(stopped_by="time limit", next=step)
-    assert failure(workspace, view_of(JobState.TIMEOUT, run), 12, [run_of(), run]).next == words
+    assert failure(workspace, view_of(JobState.TIMEOUT, run), 12, [run_of(), run]).next == said
     line = job_line(view_of(JobState.PENDING, {**run, "phase": "ended"}, reason="BeginTime"), NOW, [run_of(), run],
                     None, 20)
-    assert line.note == "; ".join(part for part in ("last start ended by time limit", words) if part)
+    assert line.note == "; ".join(part for part in ("last start ended by time limit", said) if part)
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -213,8 +216,24 @@ def test_why_a_batch_is_not_handed_in(workspace: Workspace) -> None:
 def test_the_own_limit_is_named(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path, limits={"max_submitted": 1})
     view, active = view_of(None), view_of(JobState.RUNNING, number=2)
-    words = why_unsent(workspace, CampaignState((view, active), (submission(2),)), view)
-    assert "limits.max_submitted=1; 1 are in the queue" in words
+    why = why_unsent(workspace, CampaignState((view, active), (submission(2),)), view)
+    assert "limits.max_submitted=1; 1 is in the queue" in why
+
+
+def test_the_limit_that_held_a_batch_back_is_named_when_it_would_fit_by_now(workspace: Workspace) -> None:
+    remember_unsent(workspace, PLAN, "limits.max_gpu_hours=0.1; 0.00 used")
+    view = view_of(None)
+    assert why_unsent(workspace, CampaignState((view,), ()), view).startswith(
+        "waits for room (held back by limits.max_gpu_hours=0.1 when it was tried); ")
+
+
+def test_a_batch_of_an_older_plan_that_waits_is_shown(workspace: Workspace) -> None:
+    old, done = view_of(None), view_of(JobState.COMPLETED, number=2)
+    newer = replace(done.stored, plan=replace(done.stored.plan, id="20990101_000000", batches=(Batch(2, ("n",), 10),)))
+    new = replace(done, stored=newer, batch=newer.plan.batches[0])
+    state = CampaignState((old, new), (submission(2), replace(submission(2), plan=newer.plan.id)))
+    found = batch_lines(workspace, state, [model("m", games=30, wanted=40), model("n", games=30, wanted=40)])
+    assert [(line.batch, line.why[:14]) for line in found] == [(1, "waits for room"), (2, "")]
 
 
 def test_batches_with_their_games(workspace: Workspace) -> None:
@@ -227,3 +246,105 @@ def test_batches_with_their_games(workspace: Workspace) -> None:
     assert found[1].why.startswith("not submitted")
     done = batch_lines(workspace, state, [model("m", games=30, wanted=40), model("n", "complete", 40, 40)])
     assert [line.batch for line in done] == [1]
+
+
+# --- what is easily taken for something else
+
+
+@pytest.mark.parametrize(("nodes", "elapsed"), [("", "0:00"), ("None assigned", "00:00:00")])
+def test_a_job_whose_partition_went_away_while_it_waited_never_started(workspace: Workspace, nodes: str,
+                                                                       elapsed: str) -> None:
+    gone: dict[str, Any] = {"nodes": nodes, "elapsed": elapsed, "reason": "NodeDown"}
+    found = failure(workspace, view_of(JobState.NODE_FAIL, None, **gone), 12)
+    assert (found.kind, found.node) == ("not_started", "")
+    assert found.cause == "it never started: its nodes or its partition went away"
+    assert found.todo.startswith("check slurm.partition ('sinfo'")
+    again = failure(workspace, view_of(JobState.NODE_FAIL, run_of(stopped_by="time limit"), **gone), 12)
+    assert "it did not start again" in again.cause
+    assert not any("c3" in fact for fact in again.facts[:1])
+
+
+def test_a_node_that_failed_under_a_job_is_still_a_nodes_failure(workspace: Workspace) -> None:
+    for nodes, elapsed in (("c3", "0:00"), ("", "0:07"), ("", "")):
+        assert failure(workspace, view_of(JobState.NODE_FAIL, None, nodes=nodes, elapsed=elapsed), 12).kind == "node"
+
+
+@pytest.mark.parametrize(("code", "phase", "kind", "said"), [
+    ("0:9", "playing", "killed", "its process was killed (signal 9): by somebody"),
+    ("1:9", "loading", "killed", "(signal 9)"), ("137:0", "draining", "killed", "(signal 9)"),
+    ("", "playing", "killed", "its process was killed, as it seems: by somebody"),
+    ("1:0", "playing", "unknown", "unknown"), ("0:9", "ended", "unknown", "unknown"),
+    ("0:9", "", "unknown", "unknown")])
+def test_a_process_that_was_killed_in_the_midst_of_its_work(workspace: Workspace, code: str, phase: str, kind: str,
+                                                            said: str) -> None:
+    found = failure(workspace, view_of(JobState.FAILED, run_of(phase=phase), exit_code=code,
+                                       reason="JobLaunchFailure"), 12)
+    assert found.kind == kind
+    assert said in found.cause
+    if kind == "killed":
+        assert "slurm.mem" in found.cause
+        assert found.todo == "'flock-hpc judge --submit' goes on from here"
+
+
+@pytest.mark.parametrize(("reason", "kind"), [
+    ("signal 9", "killed"), ("exit status 137", "killed"), ("exit status 1", "unknown"), ("signal 11", "unknown")])
+def test_the_local_queues_word_on_a_kill(workspace: Workspace, reason: str, kind: str) -> None:
+    view = view_of(JobState.FAILED, run_of(phase="playing"), reason=reason, evidence="local queue")
+    assert failure(workspace, view, 12).kind == kind
+
+
+def test_a_kill_is_not_laid_at_the_door_of_an_earlier_death_of_the_server(workspace: Workspace) -> None:
+    run = run_of(phase="playing", deaths=[{"cause": "port in use"}])
+    assert failure(workspace, view_of(JobState.FAILED, run, exit_code="0:9"), 12).kind == "killed"
+    assert failure(workspace, view_of(JobState.FAILED, run, exit_code=""), 12).kind == "judge_server"
+
+
+@pytest.mark.parametrize("run", [None, run_of(phase="ended", stopped_by="time limit", next={"kind": "requeue"})])
+def test_a_job_of_a_workspace_that_was_moved_says_so(workspace: Workspace, run: dict[str, Any] | None) -> None:
+    def placed(root: str | None, state: JobState = JobState.FAILED) -> BatchView:
+        view = view_of(state, run, exit_code="0:53")
+        return replace(view, stored=replace(view.stored, root=root))
+
+    found = failure(workspace, placed("/old/place"), 12)
+    assert (found.kind, found.cause) == ("moved", "the job was submitted when the workspace lay in /old/place")
+    assert found.todo == "'flock-hpc judge --submit' writes the scripts anew"
+    for view in (placed(str(workspace.root)), placed(None), placed("/old/place", JobState.TIMEOUT)):
+        assert failure(workspace, view, 12).kind != "moved"
+    begun = replace(placed("/old/place"), run=run_of(phase="ended", error="the list is bad"))
+    assert failure(workspace, begun, 12).kind == "error"
+
+
+@pytest.mark.parametrize(("stop", "step", "note"), [
+    ("requeued", {"kind": "slurm", "why": "requeued: Slurm puts it into the queue again by itself"},
+     "last start was requeued; left it to Slurm, which puts it into the queue again"),
+    ("preempted", {"kind": "slurm", "why": "preempted: Slurm puts it into the queue again by itself"},
+     "last start was preempted; left it to Slurm, which puts it into the queue again"),
+    ("cancelled", {"kind": "none", "why": "cancelled: 'flock-hpc judge --submit' goes on from here"},
+     "last start was cancelled; did not requeue itself"),
+    ("stalled: no game", {"kind": "none", "why": "ended by stalled: no game: see there"},
+     "last start ended by stalled: no game; did not requeue itself: see there")])
+def test_why_a_start_ended_is_said_once(workspace: Workspace, stop: str, step: Any, note: str) -> None:
+    run = run_of(phase="ended", stopped_by=stop, next=step)
+    assert job_line(view_of(JobState.PENDING, run), NOW, [run], None, 20).note == note
+
+
+@pytest.mark.parametrize("state", [JobState.PREEMPTED, JobState.CANCELLED])
+def test_what_slurm_and_the_job_agree_on_is_one_fact(workspace: Workspace, state: JobState) -> None:
+    found = failure(workspace, view_of(state, run_of(stopped_by=state.value.lower())), 12)
+    assert len(found.facts) == 1
+    assert words.ended(found.state, found.cause) == state.value.lower()
+
+
+@pytest.mark.parametrize(("state", "cause", "said"), [
+    ("cancelled", "cancelled by user ada", "cancelled by user ada"), ("timeout", "time limit", "timeout: time limit"),
+    ("failed", "failed before flock-hpc began", "failed before flock-hpc began"),
+    ("failed", "failedness", "failed: failedness"), ("unknown", "unknown", "unknown")])
+def test_a_failures_head_says_each_word_once(state: str, cause: str, said: str) -> None:
+    assert words.ended(state, cause) == said
+
+
+def test_one_batch_is_counted_as_one() -> None:
+    one = BatchLine(1, PLAN, "cancelled", "7", ("m",), 0, 4, 4)
+    assert words.batches((one,)) == "1 batch: cancelled"
+    assert words.batches((one, one)) == "2 batches: 2 cancelled"
+    assert (words.count(1, "failure"), words.count(2, "failure")) == ("1 failure", "2 failures")

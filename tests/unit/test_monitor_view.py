@@ -157,7 +157,7 @@ def test_a_wait_that_never_ends_says_so_and_what_to_do() -> None:
 def test_a_line_for_a_watch_without_a_terminal() -> None:
     line = short_line(campaign())
     assert "\n" not in line
-    for words in ("51300 of 180000 games", "3 running, 4 pending", "3.3 games/s", "ends about", "1 failures"):
+    for words in ("51300 of 180000 games", "3 running, 4 pending", "3.3 games/s", "ends about", "1 failure"):
         assert words in line
 
 

@@ -23,6 +23,8 @@ from automate.arena.games import Game
 from automate.campaign.demo import make_demo
 from automate.campaign.monitoring.monitor import Watch, snapshot
 from automate.campaign.plans import make_plan, save_plan
+from automate.cli.views.monitor_text import lines
+from automate.cli.views.words import batches as batches_in_words
 from automate.cluster.local.executor import LocalQueue
 from automate.cluster.submit import Submission, SubmissionBook
 from automate.errors import DataError
@@ -297,8 +299,25 @@ def test_a_watch_into_a_pipe_writes_a_line_each_interval(workspace: Workspace) -
 
 
 def test_odd_options_are_refused(workspace: Workspace) -> None:
-    for options, words in ((["--watch", "--json"], "don't go together"), (["--watch", "--interval", "1"], "x>=2")):
+    for options, words in ((["--watch", "--json"], "don't go together"), (["--watch", "--interval", "1"], "2<=x")):
         done = subprocess.run([sys.executable, "-m", "automate", "monitor", *options], cwd=workspace.root,
                               capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert words in done.stderr
+
+
+@pytest.mark.parametrize("without", ["questions", "answers"])
+def test_a_failed_batch_is_not_called_complete_where_games_can_t_be_counted(workspace: Workspace, without: str) -> None:
+    plan(workspace)
+    hand_in(workspace, "FAILED")
+    if without == "questions":
+        workspace.questions.unlink()
+    else:
+        for model in MODELS:
+            workspace.answer_file(model).unlink()
+    found = snapshot(workspace)
+    said = batches_in_words(tuple(batch for batch in found.batches if batch.batch == 1))
+    assert said == "1 batch: failed (games not counted)"
+    [failure] = found.failures
+    assert (failure.batch, failure.state) == (1, "failed")
+    assert "0 games due" not in "\n".join(lines(found))

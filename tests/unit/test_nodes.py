@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from automate.arena.running.ending import NODE_FAILED
 from automate.campaign.nodes import (
     Excluded,
     bad_nodes,
@@ -82,6 +84,35 @@ def test_jobs_that_a_node_took_with_it_count_once(workspace: Workspace) -> None:
     assert bad_nodes(workspace, []) == []
     assert bad_nodes(workspace, [died("n1", job="1")]) == []  # the same job, told by both
     assert bad_nodes(workspace, [died("n1", job="9")]) == ["n1"]
+
+
+def failed_start(node: str = "n1", **more: Any) -> dict[str, Any]:
+    return {"job": "7", "node": node, "stopped_by": NODE_FAILED, "updated": 100.0, **more}
+
+
+def test_a_start_that_a_nodes_failure_ended_counts_though_slurm_requeued_it(workspace: Workspace) -> None:
+    line = node_table(workspace, [failed_start()])[0]
+    assert (line.deaths, line.bad, line.cause) == (1, False, "node failure")
+    assert bad_nodes(workspace, [failed_start(), failed_start(job="8")]) == ["n1"]
+    assert bad_nodes(workspace, [failed_start(stopped_by="requeued"), failed_start("n[1-2]"), failed_start()]) == []
+    forgive(workspace, ["n1"], now=150)
+    assert bad_nodes(workspace, [failed_start(), failed_start(ended=120.0)]) == []
+    assert node_table(workspace, [failed_start(), failed_start(ended=160.0)])[0].deaths == 1
+
+
+def test_a_failed_start_and_the_jobs_last_word_count_once_a_node(workspace: Workspace) -> None:
+    remember_failed(workspace, [view_of(workspace, "7", "n1")])
+    assert node_table(workspace, [failed_start()])[0].deaths == 1
+    found = {line.node: line.deaths for line in node_table(workspace, [failed_start("n2")])}
+    assert found == {"n1": 1, "n2": 1}
+
+
+def test_a_job_that_never_had_a_node_is_no_nodes_death(workspace: Workspace) -> None:
+    for nodes in ("", "None assigned"):
+        view = view_of(workspace, "1", nodes)
+        assert view.status is not None
+        remember_failed(workspace, [replace(view, status=replace(view.status, elapsed="0:00"))])
+    assert node_table(workspace, []) == []
 
 
 def test_starts_and_games_of_each_node(workspace: Workspace) -> None:

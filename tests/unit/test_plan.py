@@ -13,6 +13,7 @@ import orjson
 import pytest
 import yaml
 from click.testing import CliRunner
+from rich.console import Console
 
 from automate.arena.context import load_answers, load_match
 from automate.arena.counting.progress import Progress
@@ -255,3 +256,35 @@ def test_a_dry_run_shows_the_same_forecast(root: Path) -> None:
     assert len(forecast) > 300
     assert forecast in said
     assert "nothing was submitted" in said
+
+
+def test_the_proposals_of_two_batch_sizes_agree(root: Path) -> None:
+    change(root, gpu={"prompt_tokens_per_second": 1000, "output_tokens_per_second": 20})
+    one = as_json(root, "--batch-size", "1")["proposal"]
+    assert one["batch_size"] == 3
+    then = as_json(root, "--batch-size", str(one["batch_size"]))["proposal"]
+    assert [one[key] for key in ("time", "batch_size", "parallel")] == [
+        then[key] for key in ("time", "batch_size", "parallel")]
+
+
+def test_notes_are_indented_where_they_go_on_in_another_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automate.cli.checks.make_console", lambda: Console(width=80, highlight=False))
+    done = CliRunner().invoke(cli, ["plan", "--workspace", str(root)])
+    after = done.output.partition("Proposed:")[2].splitlines()[1:]
+    assert len(after) > 3
+    assert all(line.startswith("  ") and len(line) <= 80 for line in after if line)
+    assert any(line.startswith("    ") for line in after)
+
+
+@pytest.mark.parametrize(("make", "why"), [
+    (lambda folder: None, "no folder judge on this machine"),
+    (lambda folder: folder.mkdir(), "there is no config.json in"),
+    (lambda folder: (folder.mkdir(), (folder / "config.json").write_text("{")), "it is not a JSON object"),
+    (lambda folder: (folder.mkdir(), (folder / "config.json").write_text("{}")), "there are no weights in"),
+])
+def test_why_the_size_of_the_weights_is_not_known_is_said(root: Path, make: Any, why: str) -> None:
+    make(root / "judge")
+    change(root, judge={"name": JUDGE, "path": "judge"})
+    [load] = [one for one in as_json(root)["forecast"]["assumptions"] if one["name"] == "load"]
+    assert load["value"] == "300 s a start"
+    assert why in load["source"]

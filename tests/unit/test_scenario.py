@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
+from automate.campaign.forecasts.rates import Interval
 from automate.campaign.rehearsal.outcome import starts_of
 from automate.campaign.rehearsal.pace import fitting_scale
 from automate.campaign.rehearsal.stage import Load, notes, real_limit, scaled, stage_of
+from automate.cli.rehearsing import print_rehearsal
 from automate.cluster.local.executor import LocalCluster, LocalQueue, node_list
 from automate.cluster.local.jobs import Running
 from automate.cluster.local.schedule import Job, Node, may_requeue, schedule, time_limit, warning
 from automate.cluster.queue import JobState
 from automate.cluster.rehearsed.cluster import REFUSED, Rehearsal, State, read_rehearsal
-from automate.cluster.rehearsed.events import Timeline, arrivals
+from automate.cluster.rehearsed.events import Timeline, arrivals, never_struck
 from automate.cluster.rehearsed.place import LineCounter, RehearsedCluster, batch_of
 from automate.cluster.rehearsed.scenario import (
     KINDS,
@@ -26,6 +31,7 @@ from automate.cluster.rehearsed.scenario import (
     Nodes,
     Random,
     Scenario,
+    check_batches,
     find_scenario,
     parse_scenario,
     read_scenario,
@@ -479,3 +485,35 @@ def test_what_this_machine_can_t_do_is_said_before() -> None:
 @pytest.mark.parametrize(("cost", "scale"), [(0.5, 60.0), (3.0, 60.0), (6.0, 30.0), (1000.0, 1.0)])
 def test_the_scale_is_lowered_where_jobs_start_slowly(cost: float, scale: float) -> None:
     assert fitting_scale(Scenario(scale=60, load_time=240), cost) == scale
+
+
+def test_events_that_never_struck_are_named_with_their_reason(queue: LocalQueue) -> None:
+    place = cluster(queue, "events: [{at: 0, batch: 77, kind: kill_server}, {after_games: 300%, kind: kill_job}, "
+                           "{at: 0, node: node1, kind: bad_node}, {at: 90000, kind: kill_job}]")
+    place.step([], queue)
+    assert never_struck(place.scenario.events, place.state.fired, place.state.struck) == [
+        "event 1 (kill_server) never struck: nothing of batch 77 was there to strike",
+        "event 2 (kill_job) never struck: after_games 300% was not reached",
+        "event 4 (kill_job) never struck: the rehearsal ended before 90000 s"]
+
+
+def test_a_batch_that_the_plan_does_not_have_is_refused() -> None:
+    events = scenario("events: [{at: 5, kind: kill_server, batch: 3}, {at: 5, batch: 77, kind: kill_server}]").events
+    with pytest.raises(ConfigError, match=r"event 2 \(kill_server\): there is no batch 77"):
+        check_batches(events, 3)
+
+
+@pytest.mark.parametrize(("hours", "there"), [(0.0, False), (1.5, True)])
+def test_gpu_hours_are_reported_only_where_gpus_are_asked_for(hours: float, there: bool) -> None:
+    forecast = SimpleNamespace(seconds=Interval(1, 2, 3), gpu_hours=Interval(hours, hours, hours), batches=(),
+                               assumptions=())
+    outcome = SimpleNamespace(
+        wall_seconds=2.0, gpu_hours=hours, starts=1, requeues=0, wait_seconds=1.0, outcomes={}, complete=True,
+        finished=1, games=1, lost=0, twice=0, rows=1, gave_up="", rounds=1, events=(), deaths={}, ends={}, refused=0,
+        unstruck=("event 1 (kill_job) never struck: there was nothing to strike",), excluded=(), own_seconds=1.0)
+    console = Console(file=io.StringIO(), width=100)
+    print_rehearsal(console, SimpleNamespace(forecast=forecast, outcome=outcome,  # type: ignore[arg-type]
+                                             stage=SimpleNamespace(scale=60.0), folder=None))
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert ("GPU-hours" in said) is there
+    assert "event 1 (kill_job) never struck" in said

@@ -49,7 +49,8 @@ def budget_findings(settings: Settings) -> Iterator[Finding]:
 def room_finding(free: Room, batches: int, refill: str) -> Finding:
     """How many of the batches fit under the limits on submitted jobs now."""
     if free.jobs is None or free.jobs >= batches:
-        return passed("FH508", "submit limits", f"all {batches} batches fit now ({free.why or 'no limit'})")
+        return passed("FH508", "submit limits", ("the one batch fits now" if batches == 1 else
+                                                f"all {batches} batches fit now") + f" ({free.why or 'no limit'})")
     who = "a small job hands in" if refill == "job" else "--wait, or 'judge --submit' run again later, hands in"
     return note("FH508", "submit limits", f"{free.jobs} of up to {batches} batches fit now ({free.why})",
                 f"{who} the rest")

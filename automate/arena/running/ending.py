@@ -4,7 +4,7 @@ Deciding is pure; acting is the job's very last step, as Slurm ends a job that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from automate.arena.running.runlog import RunLog, own_job_id, own_node, read_run
 from automate.cluster import own_job
 from automate.cluster.own_job import OwnJob
 from automate.cluster.slurm import SlurmCluster
-from automate.cluster.submit import SubmissionBook, hand_over, new_submission
+from automate.cluster.submit import Submission, SubmissionBook, hand_over, new_submission
 from automate.errors import FlockError
 from automate.names import baseline_tag
 
@@ -34,7 +34,8 @@ NEVER_PLAYED = ("the time limit was over before a game could be played\n"
 class End:
     """How a start of a batch ended: why it stopped, games left (None: never counted), games played.
 
-    `hindered`: servers died in it, so that its load time says nothing.
+    `hindered`: servers died in it, so that its load time says nothing; `played_before`: an earlier start of this batch
+    got through to games.
     """
 
     stopped_by: str
@@ -43,11 +44,13 @@ class End:
     starts: int
     cancelled: bool = False
     hindered: bool = False
+    played_before: bool = False
 
     @property
     def never_played(self) -> bool:
         """Whether the time limit alone kept every game from being played: another start would end like this one."""
-        return self.stopped_by == TIME_LIMIT and self.played == 0 and self.left != 0 and not self.hindered
+        return self.stopped_by == TIME_LIMIT and self.played == 0 and self.left != 0 and not (
+            self.hindered or self.played_before)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def decide(end: End, own: OwnJob | None, *, most: int, local: bool) -> Next:
     if end.stopped_by == NODE_FAULT and not local:
         return Next("successor", f"{what}; a new job stays away from this node")
     if own is not None and own.requeue is False:
-        return Next("successor", f"{what}; this site doesn't requeue jobs")
+        return Next("successor", f"{what}; requeue is off for this job")
     return Next("requeue", what)
 
 
@@ -131,9 +134,10 @@ class GoOn:
 
     def end_of(self, stopped_by: str, left: int | None, played: int, hindered: bool = False) -> End:
         """The end of this start, with what the workspace's files say of the batch."""
-        runs = read_runs(self.config.workspace.runs)
-        starts = sum(1 for run in runs if (run.get("plan"), run.get("batch")) == (self.config.plan, self.config.batch))
-        return End(stopped_by, left, played, starts, self._cancelled(), hindered)
+        mine = [run for run in read_runs(self.config.workspace.runs)
+                if (run.get("plan"), run.get("batch")) == (self.config.plan, self.config.batch)]
+        before = any(run.get("played") for run in mine)
+        return End(stopped_by, left, played, len(mine), self._cancelled(), hindered, before)
 
     def _cancelled(self) -> bool:
         job = own_job_id(self.environ)
@@ -182,9 +186,23 @@ class GoOn:
         workspace, config = self.config.workspace, self.config
         batch = Batch(config.batch, config.models, 0)
         plan = Plan(config.plan, plan_tag(workspace, config.plan), baseline_tag(config.settings.baseline), (batch,))
+        book, cluster = SubmissionBook(workspace.submissions), SlurmCluster()
+        parallel, others = self.beside(book.all())
         submission = new_submission(plan.id, plan.job_name(batch), workspace.batch_script(batch.number), "slurm",
-                                    {0: batch.number}, array=False, parallel=None, by="job")
+                                    {0: batch.number}, array=False, parallel=parallel, by="job")
         away = [config.settings.slurm.exclude, own_node(self.environ) if stopped_by == NODE_FAULT else None]
-        submission = replace(submission, exclude=",".join(filter(None, away)) or None)
-        done = hand_over(SubmissionBook(workspace.submissions), SlurmCluster(), submission)
-        return replace(step, job=done.job)
+        acting = [job for job, status in cluster.look(others).items() if status.state.active] if others else []
+        submission = replace(submission, exclude=",".join(filter(None, away)) or None, after=":".join(acting) or None)
+        return replace(step, job=hand_over(book, cluster, submission).job)
+
+    def beside(self, submissions: Sequence[Submission]) -> tuple[int | None, list[str]]:
+        """How many batches may run at once, and where that is limited, all other jobs of the plan.
+
+        A successor waits for those that still act, so that no more run than before. A requeued job keeps its place.
+        """
+        plan = [one for one in submissions if one.plan == self.config.plan and one.job is not None]
+        own = own_job_id(self.environ) or ""
+        mine = next((one for one in plan if own in one.jobs), None)
+        if mine is None or mine.parallel is None:
+            return None, []
+        return mine.parallel, [job for one in plan for job in one.jobs if job != own]

@@ -85,6 +85,8 @@ class Holdings:
                 ledger.close()
             except FlockError as error:
                 errors.append(error)
+            except OSError as error:  # the folder has gone: the workspace was moved
+                errors.append(StorageError.of(error, ledger.rows_path, "close the model's files"))
         for claim in self.held:
             claim.release()
         return errors

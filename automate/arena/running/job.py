@@ -23,7 +23,7 @@ from automate.arena.running.ending import NEVER_PLAYED, NODE_FAULT, SIGNALS, STA
 from automate.arena.running.holdings import Holdings
 from automate.arena.running.job_config import JobConfig
 from automate.arena.running.loading import Prepared, prepare_weights
-from automate.arena.running.pulse import SYNC_EVERY, TAKEN_OVER, Pulse
+from automate.arena.running.pulse import SYNC_EVERY, Pulse, heartbeat
 from automate.arena.running.runlog import RunLog
 from automate.arena.running.serve import Budget, Remote, admission, launch_of, pace_of
 from automate.arena.running.telemetry import Telemetry, deaths_of
@@ -103,8 +103,7 @@ class BatchJob:
         self.say(f"batch {self.config.batch}: {len(games)} games due of {len(holdings.ledgers)} models")
         self.log.update(phase="loading", due=len(games), models=list(holdings.ledgers), skipped=holdings.skipped)
         status = await self._judge_or_stop(match, games) if games and not self.stopped_by else OK
-        failed = self.broke or bool(holdings.broken)
-        return FAILED if failed else STOPPED if self.stopped_by else status
+        return FAILED if self.broke or holdings.broken else STOPPED if self.stopped_by else status
 
     def _note(self, error: BaseException) -> None:
         """Keep an error for the record; a broken node is a reason to go on elsewhere."""
@@ -143,11 +142,18 @@ class BatchJob:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
         for number in (signal.SIGUSR1, signal.SIGUSR2):
-            loop.add_signal_handler(number, self._stop, TIME_LIMIT)
+            loop.add_signal_handler(number, self._time_is_near)
+
+    def _time_is_near(self) -> None:
+        """Slurm's signal came; where it came early, what is left of the time is still used."""
+        early = self.time.early()
+        if early > 1.0:
+            self.say(f"told of the time limit {in_words(early)} early: games are started until then")
+        asyncio.get_running_loop().call_later(early if early > 1.0 else 0.0, self._stop, TIME_LIMIT)
 
     def _stop(self, why: str) -> None:
         """Start no more games. Those in flight have as long as the time limit leaves, or some seconds."""
-        if self.over:
+        if self.over or (why == TIME_LIMIT and self.stopped_by == TIME_LIMIT):
             return
         grace = self.time.grace() if why == TIME_LIMIT else 0.0 if why.startswith(STALLED) else STOP_GRACE
         self.say(f"{why}: no more games are started; those in flight have {in_words(grace)} to finish")
@@ -201,8 +207,8 @@ class BatchJob:
         work = asyncio.create_task(asyncio.to_thread(prepare_weights, self.config, self.say, self.stopping.is_set))
         while not work.done():
             await asyncio.wait({work}, timeout=every)
-            if not all(claim.beat() for claim in self.holdings.held):
-                self._must_stop(TAKEN_OVER)
+            if (reason := heartbeat(self.holdings.held)) is not None:
+                self._must_stop(reason)
             self.log.update()
         return work.result()
 

@@ -16,12 +16,22 @@ from automate.arena.running.ending import STALLED, TIME_LIMIT
 from automate.arena.running.runlog import RunLog
 from automate.arena.running.telemetry import Telemetry
 from automate.arena.running.timelimit import TimeLimit
+from automate.durations import in_words
 from automate.serving.gpus import read_gpus
 
 SYNC_EVERY = 5.0
 SAY_EVERY = 30.0
 GPUS_EVERY = 15.0
+MOVED_AWAY = "the workspace is not where it was when this job began: it was moved or removed"
 TAKEN_OVER = "another job has taken over a model of this batch"
+
+
+def heartbeat(held: Collection[claims.Claim]) -> str | None:
+    """Show that this job lives; why it must stop where a claim is its own no more."""
+    gone = [claim for claim in held if not claim.beat()]
+    if not gone:
+        return None
+    return MOVED_AWAY if gone[0].lost else TAKEN_OVER
 
 
 @dataclass
@@ -66,8 +76,9 @@ class Pulse:
         standstill, told = Standstill(self.stall), False
         while True:
             await asyncio.sleep(min(SYNC_EVERY, self.stale / 4))
-            if not all(claim.beat() for claim in self.held):
-                self.stop(TAKEN_OVER)
+            reason = heartbeat(self.held)
+            if reason is not None:
+                self.stop(reason)
             for ledger in self.ledgers.values():
                 await asyncio.to_thread(ledger.sync)
             await self._gpus()
@@ -79,7 +90,7 @@ class Pulse:
             tally = self.engine.tally
             waited = standstill.look(time.monotonic(), tally.played + tally.unanswered, self.up())
             if waited is not None:
-                self.stop(f"{STALLED}: no game has ended for {waited / 60:.0f} min (limits.stall)")
+                self.stop(f"{STALLED}: no game has ended for {in_words(waited)} (limits.stall)")
 
     async def _gpus(self) -> None:
         if time.monotonic() - self._asked >= GPUS_EVERY:

@@ -62,9 +62,10 @@ class RunLog:
         }
 
     def update(self, **values: object) -> None:
-        """Change some values and write the record."""
+        """Change some values and write the record; not where the workspace has gone, which would make a ghost of it."""
         self.data.update(values, updated=time.time())
-        write_json(self.path, self.data)
+        if self.path.parent.parent.is_dir():
+            write_json(self.path, self.data)
 
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ class Telemetry:
         self._seconds: deque[float] = deque(maxlen=KEPT)
         self._marks: deque[tuple[float, int]] = deque([(self._began, 0)])
         self._server: dict[str, Any] | None = None
-        self._last: tuple[float, ServerMetrics] | None = None
+        self._heard: deque[tuple[float, ServerMetrics]] = deque()
         self._gpus: list[Gpu] = []
         self.games = 0
 
@@ -56,17 +56,21 @@ class Telemetry:
         self._play_began = self._play_began or self._clock()
 
     def take_server(self, metrics: ServerMetrics) -> None:
-        """Take in what the server said; token rates are over the time since its last words."""
+        """Take in what the server said; token rates are over the last minute."""
         now = self._clock()
-        rates: dict[str, float | None] = {"prompt_rate": None, "output_rate": None}
-        if self._last is not None and now - self._last[0] < 1.0:
+        if self._heard and now - self._heard[-1][0] < 1.0:
             return
-        if self._last is not None:
-            seconds, before = now - self._last[0], self._last[1]
+        if self._heard and _fell(self._heard[-1][1], metrics):
+            self._heard.clear()  # a new server counts from 0
+        self._heard.append((now, metrics))
+        while len(self._heard) > 2 and now - self._heard[1][0] >= WINDOW:
+            self._heard.popleft()
+        rates: dict[str, float | None] = {"prompt_rate": None, "output_rate": None}
+        if len(self._heard) > 1:
+            seconds, before = now - self._heard[0][0], self._heard[0][1]
             rates = {"prompt_rate": _per_second(before.prompt_tokens, metrics.prompt_tokens, seconds),
                      "output_rate": _per_second(before.output_tokens, metrics.output_tokens, seconds)}
         hits = metrics.prefix_hits / metrics.prefix_queries if metrics.prefix_hits and metrics.prefix_queries else None
-        self._last = now, metrics
         self._server = {"running": metrics.running, "waiting": metrics.waiting, "kv_usage": metrics.kv_usage,
                         "kv_tokens": metrics.kv_tokens, "prefix_hits": hits, **rates, "time": time.time()}
 
@@ -104,6 +108,11 @@ class Telemetry:
             self._marks.popleft()
         then, games = self._marks[0]
         return (self.games - games) / max(now - then, 1e-9)
+
+
+def _fell(before: ServerMetrics, after: ServerMetrics) -> bool:
+    """Whether a counter went back."""
+    return (after.prompt_tokens or 0.0) < (before.prompt_tokens or 0.0)
 
 
 def _per_second(before: float | None, after: float | None, seconds: float) -> float | None:

@@ -47,6 +47,13 @@ class TimeLimit:
             return left - (time.monotonic() - when)
         return self._limit - (time.monotonic() - self._began)
 
+    def early(self) -> float:
+        """Seconds by which a signal has come too early, by Slurm's own word on the time that is left; 0 if it hasn't.
+
+        Slurm may send it a minute before it is due.
+        """
+        return max(0.0, self.left() - self.lead()) if self._asked is not None else 0.0
+
     def lead(self) -> float:
         """Seconds before the limit in which no more games are started, by the games of this very job."""
         return drain_lead(self._drain, self._limit, self._telemetry.longest(), self._stop_timeout)

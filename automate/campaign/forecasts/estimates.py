@@ -116,16 +116,22 @@ def doubt(rates: Rates, together: float = 1.0) -> float:
                      + (rates.output_share() * rates.output.sigma) ** 2)
 
 
-def room_of(fixed: float, limits: JobLimits) -> float:
-    """Seconds of play in a start that the time limit ends; not above 0: it never plays."""
-    return limits.time_limit - fixed - limits.lead
+def room_of(load: float, limits: JobLimits) -> float:
+    """Seconds in which a start that the time limit ends begins games; not above 0: it never plays."""
+    return limits.time_limit - load - limits.lead
 
 
-def starts_needed(play: float, fixed: float, limits: JobLimits, rates: Rates) -> int:
-    """How many starts a batch needs under the time limit, each with its own load; a start plays a minute at least."""
+def work_of_a_start(room: float, rates: Rates, drained: float = 1.0) -> float:
+    """Seconds of play that such a start gets done: games in flight still finish while it drains, about one game's
+    length of them (`drained` of it); a minute at least."""
+    return max(room + drained * rates.game_seconds, LEAST_ROOM)
+
+
+def starts_needed(play: float, fixed: float, work: float, limits: JobLimits, rates: Rates) -> int:
+    """How many starts a batch needs under the time limit if each gets `work` seconds done, each with its own load."""
     if fixed + play <= limits.time_limit:
         return 1
-    return max(2, math.ceil((play - rates.game_seconds / 2) / max(room_of(fixed, limits), LEAST_ROOM)))
+    return max(2, math.ceil((play - rates.game_seconds / 2) / work))
 
 
 def forecast_batch(size: BatchSize, rates: Rates, limits: JobLimits, together: float = 1.0) -> BatchForecast:
@@ -139,9 +145,12 @@ def forecast_batch(size: BatchSize, rates: Rates, limits: JobLimits, together: f
         nothing = Interval(0.0, 0.0, 0.0)
         return BatchForecast(size, nothing, load, overhead, nothing, (0, 0, 0))
     fixed = load + overhead
-    if fixed.mid + play.mid > limits.time_limit and room_of(fixed.mid, limits) <= 0:
+    if fixed.mid + play.mid > limits.time_limit and room_of(load.mid, limits) <= 0:
         return BatchForecast(size, play, load, overhead, play + fixed, None)
-    low, mid, high = (starts_needed(p, f, limits, rates) for p, f in zip(play.three, fixed.three, strict=True))
+    work = [work_of_a_start(room_of(one, limits), rates, drained)
+            for one, drained in zip(load.three, (1.0, 1.0, 0.0), strict=True)]
+    low, mid, high = (starts_needed(p, f, w, limits, rates)
+                      for p, f, w in zip(play.three, fixed.three, work, strict=True))
     seconds = [p + n * f + (n - 1) * rates.game_seconds / 2
                for p, f, n in zip(play.three, fixed.three, (low, mid, high), strict=True)]
     return BatchForecast(size, play, load, overhead, Interval(*seconds), (low, mid, high))
@@ -152,10 +161,25 @@ def forecast_batch(size: BatchSize, rates: Rates, limits: JobLimits, together: f
 
 def schedule(seconds: Sequence[float], parallel: int) -> float:
     """When the last of these jobs ends if they start in order, `parallel` at once; seconds from the first start."""
-    places = [0.0] * max(1, min(parallel, len(seconds)))
-    for one in seconds:
-        heapq.heapreplace(places, places[0] + one)
-    return max(places)
+    return schedule_starts([(one,) for one in seconds], parallel, 0.0)
+
+
+def schedule_starts(batches: Sequence[Sequence[float]], parallel: int, delay: float) -> float:
+    """When the last batch ends, each of so many starts; seconds from the first.
+
+    A start holds a place; then the batch waits `delay` without one, and queues behind those that wait already.
+    """
+    places = [0.0] * max(1, min(parallel, len(batches)))
+    waiting = [(0.0, index, 0) for index, starts in enumerate(batches) if starts]
+    last = 0.0
+    while waiting:
+        ready, index, count = heapq.heappop(waiting)
+        end = max(ready, places[0]) + batches[index][count]
+        heapq.heapreplace(places, end)
+        last = max(last, end)
+        if count + 1 < len(batches[index]):
+            heapq.heappush(waiting, (end + delay, index, count + 1))
+    return last
 
 
 def forecast_batches(sizes: Sequence[BatchSize], rates: Rates, limits: JobLimits, *,
@@ -166,7 +190,9 @@ def forecast_batches(sizes: Sequence[BatchSize], rates: Rates, limits: JobLimits
     rounds = math.ceil(len(busy) / parallel) if busy else 1
     batches = tuple(forecast_batch(size, rates, limits) for size in sizes)
     elapsed = [forecast_batch(size, rates, limits, rounds) for size in busy]
-    ends = [schedule([_elapsed(batch, index, limits) for batch in elapsed], parallel) for index in range(3)]
+    low, mid, high = (schedule_starts([_starts(batch, index, limits) for batch in elapsed], parallel,
+                                      limits.requeue_delay) for index in range(3))
+    ends = min(low, mid), mid, max(mid, high)  # shorter starts may queue less luckily
     all_noise = [forecast_batch(size, rates, limits, len(busy)).seconds for size in busy]
     hours = sum(all_noise, Interval(0.0, 0.0, 0.0)) * (limits.gpus / 3600)
     starts = sum(batch.starts[2] if batch.starts else 1 for batch in batches)
@@ -175,10 +201,14 @@ def forecast_batches(sizes: Sequence[BatchSize], rates: Rates, limits: JobLimits
                     tuple(assumptions), tuple(_problems(batches, limits, rates)))
 
 
-def _elapsed(batch: BatchForecast, index: int, limits: JobLimits) -> float:
-    seconds = batch.seconds.three[index]
-    again = max((batch.starts or (1, 1, 1))[index] - 1, 0)
-    return seconds + again * limits.requeue_delay
+def _starts(batch: BatchForecast, index: int, limits: JobLimits) -> list[float]:
+    """Seconds of each of a batch's starts: full ones up to the time limit, and the rest."""
+    seconds, count = batch.seconds.three[index], (batch.starts or (1, 1, 1))[index]
+    if count < 2:
+        return [seconds]
+    full = max(seconds / count, limits.time_limit - limits.lead)
+    rest = seconds - (count - 1) * full
+    return [full] * (count - 1) + [rest] if rest > 0 else [seconds / count] * count
 
 
 def _problems(batches: Sequence[BatchForecast], limits: JobLimits, rates: Rates) -> Iterable[str]:

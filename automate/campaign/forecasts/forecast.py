@@ -34,6 +34,7 @@ from automate.campaign.forecasts.estimates import (
     forecast_batches,
     room_of,
     schedule,
+    work_of_a_start,
 )
 from automate.campaign.forecasts.history import game_seconds, number, pace, queue_wait, starts_of
 from automate.campaign.forecasts.prompt_sizes import PromptSizes, prompt_sizes
@@ -62,13 +63,20 @@ def limits_of(settings: Settings, rates: Rates, parallel: int | None,
     return JobLimits(limit, lead, settings.slurm.gpus if needs_gpu(settings) else 0, parallel, requeue_delay)
 
 
-def weight_bytes(workspace: Workspace) -> int | None:
-    """Bytes of the judge's weights on disk, where they can be seen."""
+def weight_bytes(workspace: Workspace) -> tuple[int | None, str]:
+    """Bytes of the judge's weights on disk, where they can be seen; else why they can't."""
+    path = workspace.settings.judge.path
     folder = judge_path(workspace.settings, workspace.root) if needs_gpu(workspace.settings) else None
+    if folder is None:
+        return None, "judge.path is not set" if path is None else f"no folder {path} on this machine"
     try:
-        return read_model_folder(folder).weight_bytes or None if folder else None
-    except (OSError, ValueError):
-        return None
+        size = read_model_folder(folder).weight_bytes
+    except FileNotFoundError:
+        return None, f"there is no config.json in {folder}"
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not a JSON object"
+        return None, f"config.json in {folder} can't be read: {why}"
+    return (size, "") if size else (None, f"there are no weights in {folder}")
 
 
 def rates_of(workspace: Workspace, runs: Sequence[Mapping[str, Any]] | None = None) -> Rates:
@@ -76,7 +84,8 @@ def rates_of(workspace: Workspace, runs: Sequence[Mapping[str, Any]] | None = No
     plans = {stored.plan.id: stored.settings for stored in read_plans(workspace)}
     starts = starts_of(read_runs(workspace.runs) if runs is None else runs, plans)
     wait = queue_wait(SubmissionBook(workspace.submissions).all(), starts)
-    return learn(starts, workspace.settings, weight_bytes=weight_bytes(workspace), wait=wait)
+    size, unseen = weight_bytes(workspace)
+    return learn(starts, workspace.settings, weight_bytes=size, unseen=unseen, wait=wait)
 
 
 def forecast(workspace: Workspace, batches: Sequence[Batch], progress: Progress, rates: Rates, *,
@@ -87,6 +96,12 @@ def forecast(workspace: Workspace, batches: Sequence[Batch], progress: Progress,
     """
     models = [model for batch in batches for model in batch.models]
     sizes = prompt_sizes(workspace, progress, models, rates)
+    return forecast_of(workspace, batches, sizes, rates, parallel=parallel, requeue_delay=requeue_delay)
+
+
+def forecast_of(workspace: Workspace, batches: Sequence[Batch], sizes: PromptSizes, rates: Rates, *,
+                parallel: int | None, requeue_delay: float = REQUEUE_DELAY) -> Forecast:
+    """The same where the prompts' bytes are counted already."""
     counted = [batch_size(batch, sizes, rates) for batch in batches]
     limits = limits_of(workspace.settings, rates, parallel, requeue_delay)
     return forecast_batches(counted, rates, limits, assumptions=assumptions_of(rates, sizes, limits))
@@ -217,11 +232,11 @@ def _with_restarts(view: BatchView, settings: Settings, before: float, play: flo
     if view.state == "running" and view.run is not None:
         left = (number(view.run.get("time_limit")) or left) - (now - (number(view.run.get("started")) or now))
     fixed = rates.load.value + rates.overhead.value
-    room = room_of(fixed, limits)
+    room = room_of(rates.load.value, limits)
     if before + play <= left or room <= 0:
         return before + play
     first = min(max(left - before - limits.lead, 0.0), play)
-    return before + play + math.ceil((play - first) / room) * (fixed + REQUEUE_DELAY)
+    return before + play + math.ceil((play - first) / work_of_a_start(room, rates)) * (fixed + REQUEUE_DELAY)
 
 
 def _at_once(workspace: Workspace, state: CampaignState, running: int, queued: int) -> int:

@@ -12,7 +12,8 @@ from automate.arena.batches import Batch, balance
 from automate.arena.context import load_match
 from automate.arena.counting.progress import Progress
 from automate.campaign.forecasts.estimates import REQUEUE_DELAY, Forecast
-from automate.campaign.forecasts.forecast import forecast, limits_of, rates_of
+from automate.campaign.forecasts.forecast import forecast_of, limits_of, rates_of
+from automate.campaign.forecasts.prompt_sizes import prompt_sizes
 from automate.campaign.forecasts.proposals import Proposal, propose
 from automate.campaign.forecasts.rates import Interval
 from automate.campaign.handing import Request, parallel_of
@@ -66,9 +67,17 @@ def outlook_of(workspace: Workspace, batches: Sequence[Batch], progress: Progres
         parallel = 1 if settings.judge.kind == "vllm" else SMALL_LOCAL
     rates = rates_of(workspace)
     delay = 0.0 if local else REQUEUE_DELAY
-    found = forecast(workspace, batches, progress, rates, parallel=parallel, requeue_delay=delay)
+    models = {model for batch in batches for model in batch.models}
+    due = {model: games for model, games in progress.due.items() if model in models}
+    prompts = prompt_sizes(workspace, progress, list(due), rates)
+
+    def of(some: Sequence[Batch]) -> Forecast:
+        return forecast_of(workspace, some, prompts, rates, parallel=parallel, requeue_delay=delay)
+
+    found = of(batches)
     longest = math.inf if local else partition_limit(settings)
-    proposal = propose(found, limits_of(settings, rates, parallel, delay), longest=longest)
+    proposal = propose(found, limits_of(settings, rates, parallel, delay), longest=longest,
+                       again=lambda size: of(balance(due, size)))
     money = _money(settings, found, rates.output.interval()) if settings.judge.kind == "openai" else None
     return Outlook(found, proposal, money, settings.judge.max_cost, local)
 

@@ -5,7 +5,7 @@ Pure; only proposes. Settings stay as they are."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from automate.campaign.forecasts.estimates import BatchForecast, Forecast, JobLimits, schedule
@@ -16,6 +16,8 @@ FIXED_SHARE = 0.125
 LONGEST_BATCH = 4 * 3600.0
 """Seconds of a batch that a cluster's queue still takes gladly, and that can be lost to a broken node."""
 ROUND_TO = 300.0
+ROUNDS = 4
+"""How often a batch size is looked at again with the batches that it makes."""
 NEAR_BEST = 1.1
 """So much later than the earliest finish is as good."""
 
@@ -32,18 +34,37 @@ class Proposal:
     notes: tuple[str, ...]
 
 
-def propose(forecast: Forecast, limits: JobLimits, *, longest: float = math.inf) -> Proposal | None:
-    """What to ask for; None where nothing is due. `longest`: seconds that the partition allows."""
-    busy = [batch for batch in forecast.batches if batch.size.games]
+def propose(forecast: Forecast, limits: JobLimits, *, longest: float = math.inf,
+            again: Callable[[int], Forecast] | None = None) -> Proposal | None:
+    """What to ask for; None where nothing is due. `longest`: seconds that the partition allows.
+
+    `again` forecasts the same games in batches of another size: time and batches at once are then those of the size
+    that is proposed.
+    """
+    busy = _busy(forecast)
     if not busy:
         return None
-    time, time_note = _time(busy, limits, longest)
     size, size_note = _size(busy)
-    finishes = _finishes(busy, limits)
+    for _ in range(ROUNDS if again else 0):
+        if again is None or size == max(batch.size.models for batch in busy):
+            break
+        busy = _busy(again(size))
+        size, more = _size(busy)
+        size_note = more.removesuffix(_kept(size))
+    time, time_note = _time(busy, limits, longest)
+    finishes = _finishes(busy, limits, time)
     best = min(seconds for _, seconds in finishes)
     parallel = next(count for count, seconds in finishes if seconds <= NEAR_BEST * best)
     notes = [time_note, size_note, f"at once: {_why(parallel, len(busy), limits)}"]
     return Proposal(slurm_time(time), size, parallel, finishes, tuple(notes))
+
+
+def _busy(forecast: Forecast) -> list[BatchForecast]:
+    return [batch for batch in forecast.batches if batch.size.games]
+
+
+def _kept(size: int) -> str:
+    return f"; {size} as now is as good"
 
 
 def _why(parallel: int, batches: int, limits: JobLimits) -> str:
@@ -78,13 +99,14 @@ def _size(busy: Sequence[BatchForecast]) -> tuple[int, str]:
     now = max(batch.size.models for batch in busy)
     long = fixed + now * play > LONGEST_BATCH and now > most
     if not long and now >= size:
-        return now, f"{why}; {now} as now is as good"
+        return now, f"{why}{_kept(now)}"
     return size, why
 
 
-def _finishes(busy: Sequence[BatchForecast], limits: JobLimits) -> tuple[tuple[int, float], ...]:
-    """(batches at once, seconds to the end) for 1, 2, 4, ... and all, within what the settings allow."""
+def _finishes(busy: Sequence[BatchForecast], limits: JobLimits, time: float) -> tuple[tuple[int, float], ...]:
+    """(batches at once, seconds to the end) for 1, 2, 4, ... and all, within what the settings allow, under the
+    proposed time limit."""
     most = min(limits.parallel or len(busy), len(busy))
     counts = sorted({min(2**power, most) for power in range(most.bit_length() + 1)})
-    seconds = [batch.seconds.mid for batch in busy]
+    seconds = [batch.alone.mid if batch.alone.mid <= time else batch.seconds.mid for batch in busy]
     return tuple((count, schedule(seconds, count)) for count in counts)

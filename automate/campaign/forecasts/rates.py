@@ -108,11 +108,13 @@ class Rates:
         return self.output.value * self.per_output / whole if whole else 0.0
 
 
-def assumed(settings: Settings, weight_bytes: int | None = None) -> Rates:
-    """Rates without any history: of the settings, else the constants above. `weight_bytes`: of the judge on disk."""
+def assumed(settings: Settings, weight_bytes: int | None = None, unseen: str = "") -> Rates:
+    """Rates without any history: of the settings, else the constants above. `weight_bytes`: of the judge on disk;
+    `unseen`: why they are not known."""
     judge, gpu = settings.judge, settings.gpu
     output = Guess(judge.expected_output_tokens, 0.35, "judge.expected_output_tokens")
-    load = Guess(LOAD, 0.7, "assumed; the judge's folder is not known") if not weight_bytes else Guess(
+    unseen = unseen or "the size of the weights is not known"
+    load = Guess(LOAD, 0.7, f"assumed: {unseen}") if not weight_bytes else Guess(
         weight_bytes / DISK_RATE + ENGINE_START, 0.7, f"assumed: {weight_bytes / 1e9:.0f} GB at 1 GB/s, and 60 s")
     plain = Rates(judge.name, 0.0, PER_PROMPT, PER_OUTPUT, UNKNOWN, NOISE, "a 70B FP8 judge on one H200", 0.0,
                   PROMPT_TOKENS, output, load, Guess(OVERHEAD, 0.7, "assumed"), GAME_SECONDS, 3 * GAME_SECONDS)
@@ -165,9 +167,9 @@ def _paid(settings: Settings, plain: Rates) -> Rates:
 
 
 def learn(starts: Iterable[Start], settings: Settings, *, weight_bytes: int | None = None,
-          wait: float | None = None) -> Rates:
+          unseen: str = "", wait: float | None = None) -> Rates:
     """Rates of the settings' judge on the settings' GPU, corrected by its starts; other judges teach nothing."""
-    base = assumed(settings, weight_bytes)
+    base = assumed(settings, weight_bytes, unseen)
     name = settings.judge.name
     whole = list(starts)
     every = [start for start in whole if start.judge == name]

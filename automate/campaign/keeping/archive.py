@@ -1,6 +1,7 @@
 """The archive of a campaign: which files belong in it, their names there, and how it is written.
 
-Never holds secrets or claims; a file that grows while it is read is cut at its last whole line."""
+Never holds claims, or what the folder of secrets holds; settings are in as they are; a file that
+grows while it is read is cut at its last whole line."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from typing import IO, Any, cast
 import orjson
 
 from automate import __version__
-from automate.campaign.keeping.redact import Redactor
+from automate.campaign.keeping.redact import Redactor, suspicious_lines
 from automate.campaign.state import BatchView, look
 from automate.errors import ConfigError, FlockError, StorageError
 from automate.workspace import Workspace
@@ -32,6 +33,7 @@ SETTINGS, MODELS = "settings/flock-hpc.yaml", "settings/models.txt"
 CHECKOUT = "checkout"
 GROWING = frozenset({".jsonl"})
 BLOCK = 1 << 20
+_SEARCHED = frozenset({"settings", "profiles", "templates", "plans", "submissions", "runs", "nodes"})
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,16 @@ class Entry:
 
 @dataclass
 class Written:
-    """What an archive holds: its entries by name, its size, and what is to be said of it."""
+    """What an archive holds: its entries by name, its size, and what is to be said of it.
+
+    `suspects` says which files seem to hold secrets.
+    """
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     bytes: int = 0
     active: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
+    suspects: list[str] = field(default_factory=list)
 
 
 def folders_of(workspace: Workspace) -> dict[str, Path]:
@@ -220,8 +226,18 @@ def _add_entry(tar: tarfile.TarFile, entry: Entry, done: Written) -> None:
         data = redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         if redact.count:
             done.notes.append(f"{entry.name}: {redact.count} keys were taken out")
+    elif entry.name.split("/")[0] in _SEARCHED:
+        _suspect(entry.name, data, done)
     _add(tar, entry.name, data)
     done.files[entry.name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _suspect(name: str, data: bytes, done: Written) -> None:
+    """Note that a file seems to hold a secret."""
+    lines = suspicious_lines(data[:BLOCK].decode("utf-8", "replace"))
+    if lines:
+        done.suspects.append(f"{name} seems to hold a secret (line {', '.join(map(str, lines[:5]))}): whoever gets "
+                             "the archive gets it; put it into a file that the setup reads")
 
 
 def _whole(data: bytes) -> bool:

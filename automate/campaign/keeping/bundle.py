@@ -13,11 +13,13 @@ import re
 import sys
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from automate import __version__
 from automate.campaign.keeping.redact import Redactor, kept_secrets, looks_secret, secret_values
+from automate.campaign.keeping.setup_lines import cleaned, given_secrets, setup_lines
 from automate.errors import FlockError, StorageError
 from automate.journal import replace_file
 from automate.settings import Settings
@@ -52,9 +54,7 @@ def make_bundle(root: Path, target: Path, *, lines: int, most: int, environ: Map
         raise StorageError("there is a file of this name already", where=str(target), todo="give another name")
     env = os.environ if environ is None else environ
     workspace, problem = _open(root)
-    redact = Redactor(secret_values(env) | kept_secrets(workspace.secrets)
-                      | secret_values({**workspace.settings.environment,
-                                       **workspace.settings.judge.environment.variables}))
+    redact = _redactor(workspace, env)
     parts = [(_clean_name(name, redact), redact(text)) for name, text in
              (*([("problem.txt", problem)] if problem else []), *_parts(workspace, lines, env))]
     kept, left_out = fit(parts, most)
@@ -72,6 +72,24 @@ def _open(root: Path) -> tuple[Workspace, str]:
         return open_workspace(root), ""
     except FlockError as error:
         return Workspace(root, Settings(), "-"), f"the settings can't be used:\n{error}\n"
+
+
+def _redactor(workspace: Workspace, environ: Mapping[str, str]) -> Redactor:
+    """What takes out this workspace's secrets; its setup lines lose every value, also those of older plans."""
+    settings = workspace.settings
+    known = secret_values(environ) | kept_secrets(workspace.secrets) | secret_values(
+        {**settings.environment, **settings.judge.environment.variables})
+    older = []
+    for path in _newest(workspace.plans, RECORDS):
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            older.append(dict(json.loads(path.read_bytes())["settings"]))
+    try:
+        text = workspace.settings_file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    lines = setup_lines([settings.model_dump(mode="json"), *older], text)
+    changed = {line: clean for line in lines if (clean := cleaned(line)) != line}
+    return Redactor(known.union(*map(given_secrets, lines)), changed)
 
 
 def _clean_name(name: str, redact: Redactor) -> str:

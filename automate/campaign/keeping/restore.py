@@ -171,6 +171,8 @@ class Restoring:
         if not name.endswith(".jsonl"):
             if not target.exists():
                 self._move(name, target)  # derived: which records a judgment file was made from
+            elif not self._same(name, target):
+                self.done.kept += 1
             return
         if target.exists() and not self._same(name, target):
             here, there = target.read_bytes(), self._data(name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from automate.campaign.monitoring.vitals import items, text
+from automate.campaign.plans import moved
 from automate.campaign.state import BatchView, log_files
 from automate.serving import causes
 from automate.workspace import Workspace
@@ -21,6 +22,9 @@ KINDS = {
     "time_limit": ("time limit", f"{AGAIN}; to need fewer jobs, raise slurm.time or lower --batch-size"),
     "preempted": ("preempted", AGAIN),
     "node": ("node failure", AGAIN),
+    "not_started": ("it never started: its nodes or its partition went away", "check slurm.partition ('sinfo' lists "
+                    f"what there is), then {AGAIN}"),
+    "killed": ("its process was killed", AGAIN),
     "host_memory": ("host memory", f"raise slurm.mem, then {AGAIN}"),
     "cancelled": ("cancelled", f"when you want it to go on: {AGAIN}"),
     "judge_server": ("judge server", "read the server's log"),
@@ -28,6 +32,7 @@ KINDS = {
                 f"may stand still. {AGAIN}"),
     "ended_early": ("ended with games due", "submit again: it plays just those"),
     "script": ("failed before flock-hpc began", "see the .err log: modules, environment or folders of the job's node"),
+    "moved": ("the workspace was moved", "'flock-hpc judge --submit' writes the scripts anew"),
     "error": ("error", AGAIN),
     "unknown": ("unknown", "see its logs"),
 }
@@ -35,7 +40,8 @@ KINDS = {
 _BY_STATE = {"timeout": "time_limit", "deadline": "time_limit", "out_of_memory": "host_memory", "node_fail": "node",
              "boot_fail": "node", "preempted": "preempted", "cancelled": "cancelled"}
 _BY_STOP = {"time limit": "time_limit", "preempted": "preempted", "cancelled": "cancelled", "stalled": "stalled",
-            "node fault": "node"}
+            "node fault": "node", "node failed": "node"}
+_WAS = ("preempted", "requeued", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Failure:
 
 def next_words(run: Mapping[str, Any], starts: int, requeues: int) -> str:
     """What a start did about its end; `starts`: how often the batch was started until now."""
-    step = run.get("next")
+    step, stop = run.get("next"), text(run, "stopped_by")
     kind, why = text(step, "kind"), text(step, "why")
     start = f"start {starts + 1} of at most {requeues + 1}"
     if kind == "requeue":
@@ -68,8 +74,15 @@ def next_words(run: Mapping[str, Any], starts: int, requeues: int) -> str:
         job = text(step, "job")
         return f"handed in job {job} to go on, {start}" if job else "handed in a job to go on"
     if kind == "slurm":
-        return why or "Slurm requeues it by itself"
-    return f"did not requeue itself: {why}" if why else ""
+        return "left it to Slurm, which puts it into the queue again"
+    more = why.removeprefix("ended by ").removeprefix(f"{stop}: ") if stop else why  # the stop is told beside it
+    return ("did not requeue itself" if more == AGAIN else f"did not requeue itself: {more}") if why else ""
+
+
+def ended_words(run: Mapping[str, Any]) -> str:
+    """How the last start of a job that goes on ended; empty where it didn't say."""
+    stop = text(run, "stopped_by")
+    return f"last start was {stop}" if stop in _WAS else f"last start ended by {stop}" if stop else ""
 
 
 def failure(workspace: Workspace, view: BatchView, due: int, runs: Sequence[Mapping[str, Any]] = ()) -> Failure:
@@ -78,11 +91,11 @@ def failure(workspace: Workspace, view: BatchView, due: int, runs: Sequence[Mapp
     starts = sum(1 for one in runs if (one.get("plan"), one.get("batch")) == (view.stored.plan.id, view.batch.number))
     logs = _logs(workspace, view)
     server = _server_cause(view, logs)
-    kind = _kind(view, run, server)
+    kind = _kind(workspace, view, run, server)
     cause, todo = _words(view, run, kind, server, due)
     for path in logs:  # the log has a place of its own
         cause = cause.removeprefix(f"{path}: ")
-    node = text(run, "node") or (view.status.nodes if view.status else "")
+    node = "" if kind == "not_started" else text(run, "node") or (view.status.nodes if view.status else "")
     return Failure(
         view.batch.number, view.stored.plan.id, view.job or "", view.state, cause, todo,
         view.status.evidence if view.status else "", str(logs[-1]) if logs else None, kind, due, node,
@@ -104,8 +117,33 @@ def _server_cause(view: BatchView, logs: Sequence[Path]) -> causes.Cause | None:
     return None if found is causes.UNKNOWN else found
 
 
-def _kind(view: BatchView, run: Mapping[str, Any], server: causes.Cause | None) -> str:
+def _spoke(run: Mapping[str, Any]) -> bool:
+    """Whether the record is of the job's last start: not where an earlier start left it to be requeued."""
+    step = run.get("next")
+    return bool(run) and not (text(run, "phase") == "ended" and text(step, "kind") in ("requeue", "slurm"))
+
+
+def _signal_9(view: BatchView) -> bool | None:
+    """Whether signal 9 ended the job, or its script's program; None where no exit code is known."""
+    code, reason = (view.status.exit_code, view.status.reason) if view.status else ("", "")
+    if not code and reason.startswith(("exit status ", "signal ")):  # the local queue's word
+        return reason in ("exit status 137", "signal 9")
+    return code.endswith(":9") or code.partition(":")[0] == "137" if code else None
+
+
+def _killed(view: BatchView, run: Mapping[str, Any]) -> bool:
+    """Whether a failed job was in the midst of its work by its own record, and nothing speaks against signal 9."""
+    return view.state == "failed" and text(run, "phase") not in ("", "ended") and _signal_9(view) is not False
+
+
+def _kind(workspace: Workspace, view: BatchView, run: Mapping[str, Any], server: causes.Cause | None) -> str:
     stop = _BY_STOP.get(text(run, "stopped_by").partition(":")[0])
+    if view.status is not None and view.status.never_started:
+        return "not_started"
+    if view.state == "failed" and not _spoke(run) and moved(workspace, view.stored):
+        return "moved"
+    if _killed(view, run) and _signal_9(view):
+        return "killed"
     if view.state in _BY_STATE:
         return "time_limit" if view.state == "cancelled" and stop == "time_limit" else _BY_STATE[view.state]
     if stop is not None:
@@ -114,6 +152,8 @@ def _kind(view: BatchView, run: Mapping[str, Any], server: causes.Cause | None) 
         return "judge_server"
     if run.get("error"):
         return "error"
+    if _killed(view, run):
+        return "killed"
     if view.state == "completed" or run.get("status") == 3:
         return "ended_early"
     return "script" if view.state == "failed" and not run else "unknown"
@@ -124,8 +164,15 @@ def _words(view: BatchView, run: Mapping[str, Any], kind: str, server: causes.Ca
     cause, todo = KINDS[kind]
     if kind == "unknown":
         return cause, f"see 'flock-hpc logs {view.batch.number}'"
+    if kind == "killed":
+        sure = " (signal 9)" if _signal_9(view) else ", as it seems"
+        return f"{cause}{sure}: by somebody, or by the system's out-of-memory killer; check slurm.mem", todo
+    if kind == "not_started" and run:
+        return cause.replace("never started", "did not start again"), todo
+    if kind == "moved":
+        return f"the job was submitted when the workspace lay in {view.stored.root}", todo
     if kind == "ended_early":
-        return f"ended with {due} games due", todo
+        return f"ended with {due} games due" if due else cause, todo
     if kind == "cancelled" and (who := cancelled_by(view)):
         return f"cancelled by {who}", todo
     if (kind in ("judge_server", "error", "stalled") or run.get("hopeless")) and run.get("error"):
@@ -167,7 +214,7 @@ def _facts(view: BatchView, run: Mapping[str, Any], node: str) -> tuple[str, ...
         where = f" on {node}" if node else ""
         why = f" ({status.reason})" if status.reason and not status.reason.startswith("by ") else ""
         found.append(f"{status.evidence}: {status.state.value}{why}{ran}{where}{code}")
-    if text(run, "stopped_by"):
+    if text(run, "stopped_by") not in ("", view.state):
         found.append(f"the job says: stopped by {text(run, 'stopped_by')}")
     deaths = items(run, "deaths")
     if deaths:

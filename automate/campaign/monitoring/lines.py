@@ -10,11 +10,11 @@ from typing import Any
 from automate.arena.context import load_answers
 from automate.arena.counting.progress import ModelProgress
 from automate.arena.games import ModelStatus
-from automate.campaign.monitoring.failures import next_words
+from automate.campaign.monitoring.failures import ended_words, next_words
 from automate.campaign.monitoring.picture import BatchLine, JobLine, ModelLine
 from automate.campaign.monitoring.reasons import explain
 from automate.campaign.monitoring.unsent import planned, why_unsent
-from automate.campaign.monitoring.vitals import Vitals, text, vitals
+from automate.campaign.monitoring.vitals import Vitals, vitals
 from automate.campaign.state import BatchView, CampaignState
 from automate.errors import FlockError
 from automate.workspace import Workspace
@@ -52,8 +52,7 @@ def _phase(view: BatchView, seen: Vitals) -> str:
 def _note(view: BatchView, seen: Vitals, stopped: bool, starts: int, requeues: int) -> str:
     """What happened to the job before: its last start's end, or deaths of its server."""
     if view.run is not None and stopped:
-        stop, step = text(view.run, "stopped_by"), next_words(view.run, starts, requeues)
-        return "; ".join(part for part in (f"last start ended by {stop}" if stop else "", step) if part)
+        return "; ".join(part for part in (ended_words(view.run), next_words(view.run, starts, requeues)) if part)
     if seen.deaths:
         return f"its judge server died {len(seen.deaths)}x (last: {seen.deaths[-1]}) and was started again"
     return ""
@@ -73,7 +72,7 @@ def latest_views(state: CampaignState) -> list[BatchView]:
 def batch_lines(workspace: Workspace, state: CampaignState, models: Iterable[ModelLine]) -> tuple[BatchLine, ...]:
     """Every batch that counts: those that act, those that were each model's last, and those not handed in yet."""
     by_name = {model.model: model for model in models}
-    unsent = planned(state, {name: model.due for name, model in by_name.items()})
+    unsent = planned(workspace, state, {name: model.due for name, model in by_name.items()})
     views = {(view.stored.plan.id, view.batch.number): view for view in [*latest_views(state), *state.active, *unsent]}
     found = []
     for view in sorted(views.values(), key=lambda one: (one.batch.number, one.stored.plan.id)):
@@ -81,7 +80,8 @@ def batch_lines(workspace: Workspace, state: CampaignState, models: Iterable[Mod
         found.append(BatchLine(
             view.batch.number, view.stored.plan.id, view.state, view.job, view.batch.models,
             sum(m.games for m in mine), sum(m.wanted for m in mine), sum(m.due for m in mine),
-            why_unsent(workspace, state, view) if view.status is None else ""))
+            why_unsent(workspace, state, view) if view.status is None else "",
+            counted=len(mine) == len(view.batch.models) and all(m.wanted for m in mine)))
     return tuple(found)
 
 

@@ -67,6 +67,7 @@ class Watch:
         names = _names(workspace, state, problems)
         models = self._count(workspace, names, problems)
         due = {model.model: model.due for model in models}
+        counted = {model.model for model in models if model.wanted}
         load = usual_load(runs, workspace.settings.judge.name)
         lines = [job_line(view, now, runs, load, workspace.settings.limits.requeues) for view in state.active]
         running = tuple(line for line in lines if line.state == "running")
@@ -77,7 +78,8 @@ class Watch:
             baseline=baseline_tag(workspace.settings.baseline), baseline_answers=self._answers(),
             running=running, pending=tuple(line for line in lines if line.state == "queued"),
             unknown=tuple(line for line in lines if line.state not in ("running", "queued")),
-            models=tuple(models), failures=self._failed(workspace, state, due, runs), logs=_logs(workspace.logs),
+            models=tuple(models), failures=self._failed(workspace, state, due, counted, runs),
+            logs=_logs(workspace.logs),
             batches=batch_lines(workspace, state, models), rates=speed, queue=queue,
             finish=outlook.finish(workspace, state, due, runs, now), bad_nodes=outlook.bad_nodes(workspace, runs),
             gpu_hours=used, gpu_hours_set_aside=reserved, max_gpu_hours=workspace.settings.limits.max_gpu_hours)
@@ -156,13 +158,15 @@ class Watch:
         return {model: len(theirs[model].texts) if model in theirs else count
                 for model, count in self._baseline.items()}
 
-    def _failed(self, workspace: Workspace, state: CampaignState, due: Mapping[str, int],
+    def _failed(self, workspace: Workspace, state: CampaignState, due: Mapping[str, int], counted: set[str],
                 runs: list[dict[str, Any]]) -> tuple[Failure, ...]:
-        """Batches whose newest job ended with games due; a log is read once for each end of a job."""
+        """Batches whose newest job ended with games due, or badly where games can't be counted; a log is
+        read once for each end of a job."""
         found: dict[Mark, Failure] = {}
         for view in latest_views(state):
             games = sum(due.get(model, 0) for model in view.batch.models)
-            if not view.may_act and games:
+            unsure = view.state != "completed" and not all(model in counted for model in view.batch.models)
+            if not view.may_act and (games or unsure):
                 updated = (view.run or {}).get("updated")
                 key = (view.stored.plan.id, view.batch.number, view.job, view.state, games, updated)
                 found[key] = self._failures.get(key) or failure(workspace, view, games, runs)

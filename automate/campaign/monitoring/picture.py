@@ -75,7 +75,8 @@ class ModelLine:
 
 @dataclass(frozen=True)
 class BatchLine:
-    """A batch with its newest job and its models' games; `why` says why it is not handed in, where it isn't."""
+    """A batch with its newest job and its models' games; `why` says why it is not handed in, where it isn't.
+    `counted`: whether the games of all its models could be counted."""
 
     batch: int
     plan: str
@@ -86,6 +87,7 @@ class BatchLine:
     wanted: int
     due: int
     why: str = ""
+    counted: bool = True
 
 
 @dataclass(frozen=True)

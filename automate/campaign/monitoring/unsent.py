@@ -7,16 +7,24 @@ from __future__ import annotations
 from automate.campaign.budget import budget_room
 from automate.campaign.refill import refills
 from automate.campaign.state import BatchView, CampaignState
+from automate.campaign.waiting import asked_for, held, limit_then
 from automate.workspace import Workspace
 
 SUBMIT = "'flock-hpc judge --submit'"
 
 
-def planned(state: CampaignState, due: dict[str, int]) -> list[BatchView]:
-    """Batches of the newest plan that no job was ever made for, and of which a model has games due and no job."""
+def planned(workspace: Workspace, state: CampaignState, due: dict[str, int]) -> list[BatchView]:
+    """Batches that no job was ever made for, and of which a model has games due and no job.
+
+    Of the newest plan, and of older ones that wait for room where no newer plan has taken them over.
+    """
     newest = max((view.stored.plan.id for view in state.batches), default="")
+    plans = sorted({view.stored.plan.id: view.stored for view in state.batches}.values(), key=lambda one: one.plan.id)
+    wait = {(view.stored.plan.id, view.batch.number) for view in held(workspace, state, plans, ())}
     busy = state.busy_models
-    return [view for view in state.of_plan(newest) if view.status is None
+    return [view for view in state.batches
+            if view.status is None and (view.stored.plan.id == newest
+                                        or (view.stored.plan.id, view.batch.number) in wait)
             and any(due.get(model, 0) and model not in busy for model in view.batch.models)]
 
 
@@ -33,17 +41,20 @@ def why_unsent(workspace: Workspace, state: CampaignState, view: BatchView) -> s
         if last.job is None:
             return f"nobody knows whether it was taken; {SUBMIT} finds out"
         return f"the cluster doesn't know its job {last.job} any more; {SUBMIT} hands it in again"
-    if not any(sub.plan == plan and sub.tasks and sub.job for sub in state.submissions):
+    if plan not in asked_for(workspace, state, [view.stored]):
         return f"not submitted: {SUBMIT} does that"
-    return f"waits for room{_limit(workspace, state)}; {_who(workspace, state, plan)}"
+    return f"waits for room{_limit(workspace, state, plan)}; {_who(workspace, state, plan)}"
 
 
-def _limit(workspace: Workspace, state: CampaignState) -> str:
+def _limit(workspace: Workspace, state: CampaignState, plan: str) -> str:
     own, active = workspace.settings.limits.max_submitted, len(state.active)
     if own is not None and active >= own:
-        return f" (limits.max_submitted={own}; {active} are in the queue)"
+        return f" (limits.max_submitted={own}; {active} " + ("is in the queue)" if active == 1 else "are in the queue)")
     room = budget_room(workspace, state)
-    return f" ({room.why})" if room.jobs == 0 else ""
+    if room.jobs == 0:
+        return f" ({room.why})"
+    then = limit_then(workspace, plan)
+    return f" (held back by {then} when it was tried)" if then else ""
 
 
 def _who(workspace: Workspace, state: CampaignState, plan: str) -> str:

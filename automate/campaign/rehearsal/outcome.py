@@ -14,7 +14,9 @@ from automate.arena.running.runlog import read_runs
 from automate.cluster.local.executor import LocalQueue
 from automate.cluster.local.schedule import Job
 from automate.cluster.rehearsed.cluster import State, read_state
+from automate.cluster.rehearsed.events import never_struck
 from automate.cluster.rehearsed.place import batch_of
+from automate.cluster.rehearsed.scenario import Event
 from automate.journal import read_journal, read_jsonl
 from automate.names import baseline_tag
 from automate.workspace import Workspace
@@ -27,7 +29,8 @@ class Outcome:
     `wait_seconds` is that before the first start; `wall_seconds` is from the first start to the last end; `batches` and
     `starts_of` give the seconds that each batch had a node, and how often it was started; `deaths`, `ends` count
     servers' deaths by cause and jobs' bad ends by state; `excluded` are nodes that jobs were kept away from;
-    `own_seconds`: what this machine itself took for a start and an end, in rehearsed seconds of one start.
+    `own_seconds`: what this machine itself took for a start and an end, in rehearsed seconds of one start;
+    `unstruck`: a line for each event that never struck.
     """
 
     wall_seconds: float
@@ -48,6 +51,7 @@ class Outcome:
     excluded: tuple[str, ...]
     events: Sequence[tuple[float, str]]
     own_seconds: float
+    unstruck: Sequence[str] = ()
     rounds: int = 1
     gave_up: str = ""
 
@@ -72,7 +76,8 @@ def starts_of(job: Job) -> list[dict[str, Any]]:
 
 
 def outcome_of(space: Workspace, progress: Progress, *, scale: float, gpus: int, began: float,
-               load: Mapping[str, float], rounds: int, gave_up: str) -> Outcome:
+               load: Mapping[str, float], rounds: int, gave_up: str,
+               scenario_events: Sequence[Event] = ()) -> Outcome:
     """Count everything that a rehearsal left. `load`: rehearsed seconds that loading takes on each node."""
     queue = LocalQueue(space.local_queue)
     jobs = queue.jobs()
@@ -99,7 +104,8 @@ def outcome_of(space: Workspace, progress: Progress, *, scale: float, gpus: int,
         refused=len(refused.read_text().splitlines()) if refused.is_file() else 0,
         excluded=tuple(sorted({node for job in jobs for node in job.get("exclude") or ()})),
         events=[(float(when), str(words)) for when, words in state.log],
-        own_seconds=_own_seconds(runs, jobs, load, scale), rounds=rounds, gave_up=gave_up)
+        own_seconds=_own_seconds(runs, jobs, load, scale),
+        unstruck=never_struck(scenario_events, state.fired, state.struck), rounds=rounds, gave_up=gave_up)
 
 
 def _verdicts(space: Workspace, progress: Progress) -> Counter[str]:

@@ -34,7 +34,7 @@ from automate.campaign.state import look
 from automate.cluster.local.executor import LocalCluster
 from automate.cluster.queue import JobState
 from automate.cluster.rehearsed.cluster import Rehearsal, State, read_state
-from automate.cluster.rehearsed.scenario import Scenario
+from automate.cluster.rehearsed.scenario import Scenario, check_batches
 from automate.durations import seconds_of
 from automate.errors import ClaimedError, ConfigError, DataError, FlockError
 from automate.processes import process_start
@@ -92,6 +92,7 @@ class _Rehearsal:
         self.sizes = prompt_sizes(self.user, self.progress, models, assumed(settings))
         batches = math.ceil(sum(1 for games in self.sizes.games.values() if games) / settings.batch_size)
         games, per_token = self.progress.wanted, self.sizes.per_token.value
+        check_batches(self.scenario.events, batches)
         load = Load(games, batches, sum(self.sizes.bytes.values()) / games / per_token,
                     min(settings.judge.expected_output_tokens, settings.judge.max_tokens), per_token)
         self.stage = stage_of(self.scenario, settings, load)
@@ -219,7 +220,8 @@ class _Rehearsal:
         self.progress.refresh()
         load = {name: self.scenario.load_of(name) for name in self.scenario.nodes.all}
         return outcome_of(self.space, self.progress, scale=self.stage.scale, gpus=_gpus(self.user.settings),
-                          began=self.began, load=load, rounds=self.rounds, gave_up=self.gave_up)
+                          began=self.began, load=load, rounds=self.rounds, gave_up=self.gave_up,
+                          scenario_events=self.scenario.events)
 
 
 def _as_rehearsal(settings: Settings) -> Settings:

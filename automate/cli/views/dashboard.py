@@ -184,7 +184,7 @@ def _failures(snap: Snapshot, width: int) -> Block:
     rows = []
     for failure in snap.failures:
         where = f" on {failure.node}" if failure.node else ""
-        due = "" if "games due" in failure.cause else f", {failure.due} games due"
+        due = "" if "games due" in failure.cause or not failure.due else f", {failure.due} games due"
         head = f"  batch {failure.batch}, job {failure.job}{where}: {failure.cause}{due}"
         rows.append(Text(cut(clean(head), width), "red"))
         if failure.next:

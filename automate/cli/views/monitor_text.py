@@ -141,8 +141,8 @@ def _failures(snap: Snapshot, width: int) -> Iterable[str]:
     yield ""
     yield f"💥 Failures ({len(snap.failures)}):"
     for failure in snap.failures:
-        yield from fold(clean(f"batch {failure.batch}, job {failure.job}: {failure.state}: {failure.cause}"), width,
-                        "    ", "  ")
+        yield from fold(clean(f"batch {failure.batch}, job {failure.job}: "
+                              f"{words.ended(failure.state, failure.cause)}"), width, "    ", "  ")
         for fact in failure.facts:
             yield from fold(clean(fact), width, "      ", "    · ")
         if failure.next:
@@ -216,7 +216,7 @@ def short_line(snap: Snapshot) -> str:
     speed = dict(words.speed(snap.rates))
     parts += [f"{speed['games/s']} games/s"] if "games/s" in speed and snap.running else []
     parts += [part for part in (words.ends(snap), words.nulls(snap.nulls)) if part]
-    parts += [f"{len(snap.failures)} failures"] if snap.failures else []
+    parts += [words.count(len(snap.failures), "failure")] if snap.failures else []
     parts += [words.queue(snap)] if snap.queue.problem else []
-    parts += [f"{len(snap.problems)} problems: {snap.problems[0]}"] if snap.problems else []
+    parts += [f"{words.count(len(snap.problems), 'problem')}: {snap.problems[0]}"] if snap.problems else []
     return clean(f"{time.strftime('%Y-%m-%d')} {moment(snap.time, snap.time)} " + "; ".join(parts))

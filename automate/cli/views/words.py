@@ -130,6 +130,16 @@ def bad_node(node: BadNode) -> str:
     return f"{node.node}: {died}{f' ({node.cause})' if node.cause else ''}; new jobs stay away from it"
 
 
+def count(many: int, noun: str) -> str:
+    """`1 failure`, `2 failures`."""
+    return f"{many} {noun}" + ("" if many == 1 else "s")
+
+
+def ended(state: str, cause: str) -> str:
+    """How a job ended and of what, each word once: `timeout: time limit`, `cancelled by user ada`."""
+    return cause if f"{cause} ".startswith((f"{state} ", f"{state}: ")) else f"{state}: {cause}"
+
+
 def batches(lines: tuple[BatchLine, ...]) -> str:
     """How many batches are in which state: `12 batches: 3 complete, 2 running`."""
     if not lines:
@@ -137,9 +147,12 @@ def batches(lines: tuple[BatchLine, ...]) -> str:
     counts: dict[str, int] = {}
     for line in lines:
         state = ("not handed in" if line.state == "planned" else line.state if line.state in ("running", "queued")
-                 else "complete" if not line.due else "ended early" if line.state == "completed" else line.state)
+                 else f"{line.state} (games not counted)" if not line.counted else "complete" if not line.due
+                 else "ended early" if line.state == "completed" else line.state)
         counts[state] = counts.get(state, 0) + 1
     names = {"queued": "pending"}
+    if len(lines) == 1:
+        return "1 batch: " + "".join(names.get(state, state) for state in counts)
     return f"{len(lines)} batches: " + ", ".join(f"{n} {names.get(state, state)}" for state, n in counts.items())
 
 

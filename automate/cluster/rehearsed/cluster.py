@@ -57,11 +57,13 @@ def read_rehearsal(path: Path) -> Rehearsal | None:
 
 @dataclass
 class State:
-    """A rehearsed cluster at a moment. `fired`: how often each event has happened; `log`: what happened, in words."""
+    """A rehearsed cluster at a moment. `fired`: how often each event's time has come, `struck`: how often it
+    found something to strike; `log`: what happened, in words."""
 
     began: float = 0.0
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     fired: dict[str, int] = field(default_factory=dict)
+    struck: dict[str, int] = field(default_factory=dict)
     refuse_until: float = 0.0
     silent_until: float = 0.0
     submit_limit: int | None = None

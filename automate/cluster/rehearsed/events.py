@@ -5,10 +5,26 @@ Never acts; times here are real seconds since the rehearsal began."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from automate.cluster.rehearsed.scenario import Event, share_of
+
+
+def never_struck(events: Sequence[Event], fired: Mapping[str, int], struck: Mapping[str, int]) -> list[str]:
+    """One line for each event that struck nothing, with the reason; both counts by place in the scenario."""
+    return [f"event {index + 1} ({event.kind}) never struck: {_why_not(event, bool(fired.get(str(index))))}"
+            for index, event in enumerate(events) if not struck.get(str(index))]
+
+
+def _why_not(event: Event, came: bool) -> str:
+    if came:
+        target = " and ".join(f"{name} {value}" for name, value in (("batch", event.batch), ("node", event.node))
+                              if value is not None)
+        return f"nothing of {target} was there to strike" if target else "there was nothing to strike"
+    if event.after_games is not None:
+        return f"after_games {event.after_games} was not reached"
+    return f"the rehearsal ended before {event.at:g} s" if event.at is not None else "its chance never came"
 
 
 def arrivals(every: float, seed: int, times: int | None) -> Iterator[float]:

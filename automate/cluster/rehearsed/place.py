@@ -129,6 +129,7 @@ class RehearsedCluster(Place):
             if words is None:
                 self.timeline.back(index)
             else:
+                self.state.struck[str(index)] = self.state.struck.get(str(index), 0) + 1
                 self._log(now, words)
         for name, node in self.state.nodes.items():
             if node["back"] is not None and now >= node["back"]:

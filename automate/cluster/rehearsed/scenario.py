@@ -58,7 +58,9 @@ def share_of(value: float | str, whole: float) -> float:
     """A number as it is, a share (`30%`) of `whole`, or a time in Slurm's format in seconds."""
     if isinstance(value, str):
         match = _SHARE.fullmatch(value)
-        return whole * float(match[1]) / 100 if match else seconds_of(value)
+        if match:
+            return whole * float(match[1]) / 100
+        return seconds_of(value) if value.strip("0:-") else 0.0  # a moment, where no time is the start
     return value
 
 
@@ -179,6 +181,16 @@ class Scenario(Strict):
     def load_of(self, node: str) -> float:
         """Seconds from a job's start on a node until its judge answers."""
         return self.load_times.get(node, self.load_time)
+
+
+def check_batches(events: list[Event], batches: int) -> None:
+    """Raises ConfigError or ManyErrors for events that name a batch which a plan of so many doesn't have."""
+    problems = [ConfigError(f"event {index} ({event.kind}): there is no batch {event.batch}",
+                            where=f"events[{index - 1}].batch", todo=f"this plan has batches 1 to {batches}"
+                            if batches > 1 else "this plan has one batch: 1")
+                for index, event in enumerate(events, 1) if event.batch is not None and event.batch > batches]
+    if problems:
+        raise _one(problems)
 
 
 def scenario_names() -> list[str]:
