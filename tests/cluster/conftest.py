@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster.support import Campaign, campaign, played
 from tests.e2e.support import EXAMPLES, Key, eventually, games_of, judge_now, kill, make_workspace, victims
+from tests.rigs.required import missing
 from tests.rigs.slurm import FOREIGN, SlurmRig, available
 
 PREEMPTION = """
@@ -22,13 +23,6 @@ TWO_MINUTES: dict[str, Any] = {"latency": 1.4, "concurrency": 1, "time": "00:02:
 """72 games that take 100 s; the limit leaves 84 s for them."""
 
 
-def refuse(reason: str) -> None:
-    """Skip the test, or fail it where none may be missing."""
-    if os.environ.get("FLOCK_HPC_REQUIRE_REAL") == "1":
-        pytest.fail(f"FLOCK_HPC_REQUIRE_REAL=1, but {reason}", pytrace=False)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[SlurmRig]:
     """A running cluster, with this process's environment pointing at it until the session ends.
@@ -36,7 +30,7 @@ def slurm() -> Iterator[SlurmRig]:
     Where Slurm is not installed the tests are skipped, or fail if FLOCK_HPC_REQUIRE_REAL is 1.
     """
     if reason := available():
-        refuse(reason)
+        missing(reason)
     with SlurmRig() as rig, pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(FOREIGN)]:
             patch.delenv(name)
@@ -52,7 +46,7 @@ def rough() -> Iterator[SlurmRig]:
     This process's environment does not point at it: commands are given its `env`.
     """
     if reason := available():
-        refuse(reason)
+        missing(reason)
     with SlurmRig(min_job_age=5, max_array_size=4, slurmd_timeout=15, message_timeout=5, requeue_delay=5,
                   kill_wait=10, extra=PREEMPTION) as rig:
         yield rig

@@ -27,6 +27,7 @@ from tests.e2e.support import (
     said,
     verdicts_of,
 )
+from tests.rigs.required import missing
 from tests.rigs.slurm import FOREIGN, SlurmRig, available
 
 MODELS = (*EXAMPLES, "more-1", "more-2")
@@ -37,9 +38,7 @@ GAMES = 2 * 4 * len(MODELS)
 def strict() -> Iterator[SlurmRig]:
     """A Slurm of its own that enforces limits, with a QOS that lets a user have two jobs in the queue."""
     if reason := available():
-        if os.environ.get("FLOCK_HPC_REQUIRE_REAL") == "1":
-            pytest.fail(f"FLOCK_HPC_REQUIRE_REAL=1, but {reason}", pytrace=False)
-        pytest.skip(reason)
+        missing(reason)
     with SlurmRig(enforce="associations,limits,qos", requeue_delay=6) as rig, pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(FOREIGN)]:
             patch.delenv(name)

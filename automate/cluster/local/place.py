@@ -5,6 +5,7 @@ Never starts or ends a job by itself."""
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from automate.cluster.local.executor import LocalQueue
@@ -12,7 +13,7 @@ from automate.cluster.local.jobs import KILL_WAIT, Running
 from automate.cluster.local.schedule import Node
 
 
-class Place:
+class Place(ABC):
     """What a runner needs to know of its nodes. Times are real seconds."""
 
     own_machine = True
@@ -22,9 +23,9 @@ class Place:
     kill_wait = KILL_WAIT
 
     @property
+    @abstractmethod
     def nodes(self) -> Sequence[Node]:
         """The nodes that there are."""
-        raise NotImplementedError
 
     def environ(self, node: str) -> dict[str, str]:
         """Variables of jobs on a node, beside those of every job."""
@@ -37,7 +38,8 @@ class Place:
         return []
 
     def step(self, running: Sequence[Running], queue: LocalQueue) -> None:
-        """Let happen what happens now."""
+        """Let happen what happens now; on an ordinary machine, nothing."""
+        del running, queue
 
     def stays_open(self, *, default: bool = False) -> bool:
         """Whether more jobs are expected though the queue is empty; `default` where nobody says."""
