@@ -10,9 +10,12 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from automate.settings_base import Scalar, Strict, check_variables, one_line
+from automate.settings_generate import Candidate, Generate, GenerateSlurm
 from automate.settings_judge import Environment, Judge, Price, Server, Staging
+from automate.settings_results import Curves, Results
 
-__all__ = ["JUDGE_KINDS", "Environment", "Gpu", "Judge", "Limits", "Price", "Server", "Settings", "Slurm", "Staging"]
+__all__ = ["JUDGE_KINDS", "Candidate", "Curves", "Environment", "Generate", "GenerateSlurm", "Gpu", "Judge",
+           "Limits", "Price", "Results", "Server", "Settings", "Slurm", "Staging"]
 
 JUDGE_KINDS = ("vllm", "openai", "rehearsal")
 _TIME = re.compile(r"(\d+-)?\d+(:\d{1,2}){0,2}|UNLIMITED|INFINITE")
@@ -106,6 +109,9 @@ class Settings(Strict):
     environment: dict[str, str] = {}
     gpu: Gpu = Gpu()
     limits: Limits = Limits()
+    generate: Generate = Generate()
+    results: Results = Results()
+    curves: Curves = Curves()
 
     _check_environment = field_validator("environment")(check_variables)
 

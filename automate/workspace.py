@@ -56,6 +56,35 @@ class Workspace:
     def logs(self) -> Path:
         return self.root / "logs" / "arena-hard" / "judgment_batches"
 
+    # --- generation jobs ------------------------------------------------------------------------
+    @property
+    def answer_scripts(self) -> Path:
+        return self.root / "generated_answer_scripts"
+
+    @property
+    def answer_configs(self) -> Path:
+        return self.root / "generated_answer_configs"
+
+    @property
+    def answer_logs(self) -> Path:
+        return self.root / "logs" / "arena-hard" / "answer_batches"
+
+    def answer_script(self, number: int) -> Path:
+        return self.answer_scripts / f"run_arena_hard_answers_batch_{number}.sh"
+
+    def answer_array_script(self, part: int = 1) -> Path:
+        suffix = "" if part == 1 else f"_{part}"
+        return self.answer_scripts / f"run_arena_hard_answers_array{suffix}.sh"
+
+    def answer_config(self, number: int) -> Path:
+        return self.answer_configs / f"arena_hard_answers_batch_{number}.yaml"
+
+    @property
+    def report_script(self) -> Path:
+        """The small job that writes the report at the end of a chain."""
+        return self.scripts / "run_arena_hard_report.sh"
+
+    # --- judging jobs ---------------------------------------------------------------------------
     def batch_script(self, number: int) -> Path:
         return self.scripts / f"run_arena_hard_judgment_batch_{number}.sh"
 
@@ -162,6 +191,19 @@ class Workspace:
     def claim(self, model: str) -> Path:
         """A model's claim under this bench and judge; one for all baselines, as they may share a file."""
         return self._judge_state("claims", "all") / check_name(model)
+
+    def answer_journal(self, model: str) -> Path:
+        """Folder of the record files of a model's answers under this bench."""
+        return self.state / "answers" / self.settings.bench / check_name(model)
+
+    def answer_claim(self, model: str) -> Path:
+        """The claim of who writes a model's answers under this bench."""
+        return self.state / "claims" / self.settings.bench / "answers" / check_name(model)
+
+    @property
+    def results(self) -> Path:
+        """Where reports, plots and tables are written when no other place is named."""
+        return self.root / "results"
 
     @property
     def superseded(self) -> Path:
