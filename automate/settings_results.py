@@ -24,7 +24,7 @@ class Results(Strict):
 
 
 class Curves(Strict):
-    """How a checkpoint's name is read: a pattern for the whole name, with the named groups `run`, `step` and any others.
+    """How a checkpoint's name is read: a pattern for it whole, with the named groups `run`, `step` and any others.
 
     The digits of `step` are the step; where it holds `final` it is the run's end, drawn at `final_step` if that is
     given.

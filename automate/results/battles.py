@@ -49,7 +49,8 @@ class Battles:
     @property
     def complete(self) -> NDArray[np.bool_]:
         """Rows both of whose games have a verdict; scores are computed from these alone."""
-        return (self.first != NO_VERDICT) & (self.second != NO_VERDICT)
+        both: NDArray[np.bool_] = (self.first != NO_VERDICT) & (self.second != NO_VERDICT)
+        return both
 
     def take(self, rows: NDArray[np.bool_] | Ints) -> Battles:
         """The same names with some rows only."""

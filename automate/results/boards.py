@@ -85,9 +85,9 @@ class Comparison:
 class Quality:
     """How far a judge's verdicts on one model (or on all: `model` None) can be trusted. Shares of 0 to 1.
 
-    `flips`: questions whose two games name different winners, one of them each (no ties); `agreement`: both orders name
-    the same winner, or both a tie; `first_wins`/`second_wins`/`ties`: of games, by the answer's place; `nulls`: games by
-    cause; `length_correlation`: Spearman's, of the verdict with the difference in token_len, None where unknown.
+    `flips`: questions whose two games name different winners, one of them each (no ties); `agreement`: both orders
+    name the same winner, or both a tie; `first_wins`/`second_wins`/`ties`: of games, by the answer's place; `nulls`:
+    games by cause; `length_correlation`: Spearman's, of verdict and difference in token_len; None where unknown.
     """
 
     judge: str
