@@ -1,6 +1,6 @@
 # make demo    set up, and run a whole campaign on bundled examples
 # make test    set up, and run the tests that need nothing but Python
-# make real    the tests with a real Slurm and a real vLLM (installs both; Debian or Ubuntu, root or sudo)
+# make real    the tests with a real Slurm, vLLM and browser (installs all three; Debian or Ubuntu, root or sudo)
 # make soak    a hundred kills over a campaign of three real checkpoints on a real Slurm (half an hour)
 # make lint    ruff, mypy --strict, shellcheck, import rules
 PYTHON ?= python3
@@ -25,7 +25,8 @@ test: $(READY)
 real: $(READY)
 	scripts/setup-test-slurm.sh
 	scripts/setup-test-vllm.sh
-	FLOCK_HPC_REQUIRE_REAL=1 $(BIN)/python -m pytest -q tests/cluster tests/serving
+	scripts/setup-test-browser.sh
+	FLOCK_HPC_REQUIRE_REAL=1 $(BIN)/python -m pytest -q tests/e2e/test_report_browser.py tests/cluster tests/serving
 
 soak: $(READY)
 	scripts/setup-test-slurm.sh

@@ -196,6 +196,10 @@ class Workspace:
         """Folder of the record files of a model's answers under this bench."""
         return self.state / "answers" / self.settings.bench / check_name(model)
 
+    def answer_counts_file(self, model: str) -> Path:
+        """Where it is kept what was counted of a model's answers, so that they need not be read again."""
+        return self.cache / "answers" / self.settings.bench / f"{check_name(model)}.json"
+
     def answer_claim(self, model: str) -> Path:
         """The claim of who writes a model's answers under this bench."""
         return self.state / "claims" / self.settings.bench / "answers" / check_name(model)

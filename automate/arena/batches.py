@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -27,9 +27,13 @@ MARGIN = 15.0
 """Seconds for flushing, stopping the server and asking Slurm, at the end of a job."""
 
 
+PlanKind = Literal["judge", "generate"]
+"""What the jobs of a plan do: play games, or generate answers."""
+
+
 @dataclass(frozen=True)
 class Batch:
-    """One job's worth of models, and the games that were due when it was planned."""
+    """One job's worth of models, and the games (or answers) that were due when it was planned."""
 
     number: int
     models: tuple[str, ...]
@@ -38,19 +42,28 @@ class Batch:
 
 @dataclass(frozen=True)
 class Plan:
-    """Batches that were planned together. `id` is the timestamp in their log names."""
+    """Batches that were planned together, of one kind of work. `id` is the timestamp in their log names.
+
+    Numbers count for each kind apart: there may be a judging batch 1 and a generation batch 1 at once.
+    """
 
     id: str
     tag: str
     baseline: str
     batches: tuple[Batch, ...]
     limit_questions: int | None = None
+    kind: PlanKind = "judge"
+
+    @property
+    def word(self) -> str:
+        """How the names of its jobs and logs begin: judge or answer."""
+        return "answer" if self.kind == "generate" else "judge"
 
     def job_name(self, batch: Batch) -> str:
-        return f"judge-batch-{batch.number}-{self.tag}"
+        return f"{self.word}-batch-{batch.number}-{self.tag}"
 
     def array_name(self, part: int) -> str:
-        return f"judge-array-{self.tag}" + (f"-{part}" if part > 1 else "")
+        return f"{self.word}-array-{self.tag}" + (f"-{part}" if part > 1 else "")
 
 
 def balance(due: Mapping[str, int], size: int, first: int = 1) -> tuple[Batch, ...]:
@@ -92,6 +105,11 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
 _Dumper.add_representer(str, _text)
 
 
+def dump(config: Mapping[str, object]) -> str:
+    """YAML in block style, its keys in order."""
+    return yaml.dump(dict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
 def batch_config(workspace: Workspace, plan: Plan, batch: Batch, prompts: Prompts) -> str:
     """The batch's YAML: upstream's keys, and under `flock_hpc` what the job needs to be repeated exactly."""
     settings = workspace.settings
@@ -115,7 +133,7 @@ def batch_config(workspace: Workspace, plan: Plan, batch: Batch, prompts: Prompt
     }
     head = (f"# Arena-Hard judgment, batch {batch.number} of plan {plan.id}. Upstream's gen_judgment.py takes it as it "
             "is;\n# the key flock_hpc is read by flock-hpc only. Don't edit: the job checks this file's hash.\n")
-    return head + yaml.dump(config, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return head + dump(config)
 
 
 def server_command(workspace: Workspace, python: str) -> list[str]:

@@ -36,6 +36,7 @@ class Answers:
     row_model: str
     problems: tuple[str, ...] = ()
     duplicates: tuple[str, ...] = ()
+    rehearsed: int = 0
 
     @property
     def empty(self) -> int:
@@ -111,13 +112,27 @@ def _answer_text(row: dict[str, Any]) -> str:
     return text
 
 
+def answer_of(row: dict[str, Any]) -> tuple[str, str]:
+    """uid and text of an answer row, v2 or v0.1. Raises ValueError where it is none."""
+    try:
+        return _uid(row), _answer_text(row)
+    except (AttributeError, TypeError, KeyError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _is_rehearsed(row: dict[str, Any]) -> bool:
+    """Whether an answer says of itself that it is a rehearsal's and means nothing."""
+    own = row.get("flock_hpc")
+    return isinstance(own, dict) and bool(own.get("rehearsal"))
+
+
 def read_answers(path: Path, model: str) -> Answers:
     """A model's answer file, v2 or v0.1 rows. Later rows of a uid win, as upstream does; they are listed."""
     lines = read_jsonl(path, need_newline=False)
     problems = [str(bad) for bad in lines.bad]
     texts: dict[str, str] = {}
     duplicates: list[str] = []
-    row_model = model
+    row_model, rehearsed = model, set[str]()
     for number, row in lines.records:
         try:
             uid, text = _uid(row), _answer_text(row)
@@ -127,8 +142,9 @@ def read_answers(path: Path, model: str) -> Answers:
         if uid in texts:
             duplicates.append(uid)
         texts[uid] = text
+        (rehearsed.add if _is_rehearsed(row) else rehearsed.discard)(uid)
         row_model = str(row.get("model") or row.get("model_id") or model)
-    return Answers(model, path, texts, row_model, tuple(problems), tuple(duplicates))
+    return Answers(model, path, texts, row_model, tuple(problems), tuple(duplicates), len(rehearsed))
 
 
 def missing_uids(answers: Answers, questions: Iterable[Question]) -> list[str]:

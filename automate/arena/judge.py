@@ -10,10 +10,11 @@ import gc
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from automate.arena.games import Game
 from automate.arena.prompts import Message
-from automate.arena.referee import Referee
+from automate.arena.referee import Serving
 from automate.errors import FlockError
 from automate.journal import Record
 from automate.serving.client import TransportFailed
@@ -21,13 +22,27 @@ from automate.serving.limiter import Limiter
 from automate.serving.messages import Encoded
 from automate.serving.metrics import ServerMetrics, parse_metrics
 
+Item = TypeVar("Item")
+"""What is played: a game, or a question to a model."""
+Contra = TypeVar("Contra", contravariant=True)
+
 Render = Callable[[], list[Message] | Encoded]
 Task = tuple[Game, Render]
 """A game and how to render its messages when its turn comes."""
 
-Sink = Callable[[Game, Record], None]
 Admit = Callable[[Game], Awaitable[bool]]
 """Waited for before a game is asked; False means that no more games may be asked."""
+
+
+class Player(Protocol[Contra]):
+    """Asks a server one thing at a time: a judge's referee, or a model's author."""
+
+    @property
+    def serving(self) -> Serving:
+        """Where its requests go."""
+
+    async def play(self, item: Contra, messages: list[Message] | Encoded, /) -> Record:
+        """Play one to a record. Raises TransportFailed (it stays due) or ServerError (stop)."""
 
 METRICS_EVERY = 2.0
 COLLECT_EVERY = 50_000
@@ -75,10 +90,22 @@ def _rare_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-class Engine:
+class Playing(Protocol):
+    """What is seen of an engine from outside, whatever it plays."""
+
+    tally: Tally
+    limiter: Limiter
+    metrics: ServerMetrics | None
+
+    def stop(self, grace: float = 20.0) -> None:
+        """Start no more; what is in flight has `grace` seconds."""
+
+
+class Engine(Generic[Item]):
     """Plays tasks through a referee; `stop()` lets the games in flight finish and starts no more."""
 
-    def __init__(self, referee: Referee, limiter: Limiter, sink: Sink, admit: Admit | None = None) -> None:
+    def __init__(self, referee: Player[Item], limiter: Limiter, sink: Callable[[Item, Record], None],
+                 admit: Callable[[Item], Awaitable[bool]] | None = None) -> None:
         self.referee = referee
         self.limiter = limiter
         self.sink = sink
@@ -99,7 +126,7 @@ class Engine:
         self._deadline = min(self._deadline, time.monotonic() + grace)
         self._stopped.set()
 
-    async def play(self, tasks: Iterable[Task]) -> Tally:
+    async def play(self, tasks: Iterable[tuple[Item, Render]]) -> Tally:
         """Play all tasks. Raises the first error that makes going on useless (server, storage)."""
         running: set[asyncio.Task[None]] = set()
         watcher = asyncio.create_task(self._follow_metrics())
@@ -130,7 +157,7 @@ class Engine:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), 1.0)
 
-    async def _feed(self, tasks: Iterator[Task], running: set[asyncio.Task[None]]) -> None:
+    async def _feed(self, tasks: Iterator[tuple[Item, Render]], running: set[asyncio.Task[None]]) -> None:
         """Start a player for each place that the limiter gives, as long as there are games."""
         def done(player: asyncio.Task[None]) -> None:
             running.discard(player)
@@ -147,7 +174,7 @@ class Engine:
             player.add_done_callback(done)
             await asyncio.sleep(0)  # so that its request leaves before the next game is rendered
 
-    async def _play_on(self, task: Task | None, tasks: Iterator[Task]) -> None:
+    async def _play_on(self, task: tuple[Item, Render] | None, tasks: Iterator[tuple[Item, Render]]) -> None:
         """Play one game after another in one place, until there are none or the place is to be given up."""
         try:
             while task is not None:
@@ -158,7 +185,7 @@ class Engine:
         finally:
             self.limiter.release()
 
-    async def _one(self, game: Game, render: Render) -> None:
+    async def _one(self, game: Item, render: Render) -> None:
         if self.admit is not None and not await self.admit(game):
             self.stop(grace=float("inf"))  # what is in flight is paid for: it may finish
             return

@@ -83,8 +83,11 @@ def _wait(limit: float) -> Callable[[RetryCallState], float]:
     return seconds
 
 
-class Referee:
-    """Plays single games. `pace` is awaited before each request (a rate limit, or nothing)."""
+class Asker:
+    """Sends requests that fit the context, and sends them again where the server didn't answer.
+
+    `pace` is awaited before each request (a rate limit, or nothing).
+    """
 
     def __init__(self, serving: Serving, ask: Ask, limiter: Limiter,
                  pace: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -93,34 +96,6 @@ class Referee:
         self.limiter = limiter
         self.pace = pace
         self.retried = 0
-        self._thinks = False  # whether this judge has been seen to think
-        self._headless = False  # whether its replies begin inside a thought
-        self._switchable = True  # whether the server takes NO_THINKING
-
-    async def play(self, game: Game, messages: list[Message] | Encoded) -> Record:
-        """Play one game to a record. Raises TransportFailed (the game stays due) or ServerError (stop)."""
-        began = time.monotonic()
-        prompt = messages if isinstance(messages, Encoded) else Encoded.of(messages)
-        try:
-            limit = await self._room(prompt)
-            reply = await self._send(prompt.fragment, limit)
-        except TooLong as error:
-            return self._record(game, "too_long", began, reason=str(error))
-        except RequestRefused as error:
-            return self._record(game, "refused", began, reason=error.what)
-        heard = [self._hear(reply)]
-        verdict, reason = heard[0].verdict, heard[0].verdict.reason
-        if verdict.label is None:
-            verdict, more = await self._conclude(prompt.messages(), heard[0])
-            heard, reason = heard + more, verdict.reason or reason
-        outcome = "unparsed" if verdict.label is None else "verdict"
-        return self._record(game, outcome, began, verdict=verdict, heard=heard, reason=reason)
-
-    def _hear(self, reply: Reply, constrained: bool = False) -> Heard:
-        heard = hear(reply, headless=self._headless, constrained=constrained)
-        self._headless = self._headless or heard.headless
-        self._thinks = self._thinks or heard.thinks
-        return heard
 
     async def _room(self, prompt: Encoded, wanted: int | None = None, least: int | None = None) -> int:
         """max_tokens that the context leaves: by the bytes bound, and by /tokenize where that doesn't fit."""
@@ -138,9 +113,11 @@ class Referee:
             raise TooLong(f"{tokens} prompt tokens leave {max(left, 0)} of the context's {length or context}")
         return min(wanted, left)
 
-    async def _send(self, messages: Messages, max_tokens: int, extra: Mapping[str, object] | None = None) -> Reply:
+    async def _send(self, messages: Messages, max_tokens: int, extra: Mapping[str, object] | None = None,
+                    temperature: float | None = None) -> Reply:
+        heat = self.ask.temperature if temperature is None else temperature
         return await self._with_retries(
-            lambda client: client.chat(messages, max_tokens=max_tokens, temperature=self.ask.temperature, extra=extra))
+            lambda client: client.chat(messages, max_tokens=max_tokens, temperature=heat, extra=extra))
 
     async def _once(self, call: Callable[[JudgeClient], Awaitable[T]]) -> T:
         client = await self.serving.client()
@@ -170,6 +147,42 @@ class Referee:
                 self.retried += 1
                 return await self._once(call)
         raise TransportFailed("no attempt was made")
+
+
+class Referee(Asker):
+    """Plays single games."""
+
+    def __init__(self, serving: Serving, ask: Ask, limiter: Limiter,
+                 pace: Callable[[], Awaitable[None]] | None = None) -> None:
+        super().__init__(serving, ask, limiter, pace)
+        self._thinks = False  # whether this judge has been seen to think
+        self._headless = False  # whether its replies begin inside a thought
+        self._switchable = True  # whether the server takes NO_THINKING
+
+    async def play(self, game: Game, messages: list[Message] | Encoded) -> Record:
+        """Play one game to a record. Raises TransportFailed (the game stays due) or ServerError (stop)."""
+        began = time.monotonic()
+        prompt = messages if isinstance(messages, Encoded) else Encoded.of(messages)
+        try:
+            limit = await self._room(prompt)
+            reply = await self._send(prompt.fragment, limit)
+        except TooLong as error:
+            return self._record(game, "too_long", began, reason=str(error))
+        except RequestRefused as error:
+            return self._record(game, "refused", began, reason=error.what)
+        heard = [self._hear(reply)]
+        verdict, reason = heard[0].verdict, heard[0].verdict.reason
+        if verdict.label is None:
+            verdict, more = await self._conclude(prompt.messages(), heard[0])
+            heard, reason = heard + more, verdict.reason or reason
+        outcome = "unparsed" if verdict.label is None else "verdict"
+        return self._record(game, outcome, began, verdict=verdict, heard=heard, reason=reason)
+
+    def _hear(self, reply: Reply, constrained: bool = False) -> Heard:
+        heard = hear(reply, headless=self._headless, constrained=constrained)
+        self._headless = self._headless or heard.headless
+        self._thinks = self._thinks or heard.thinks
+        return heard
 
     async def _conclude(self, messages: list[Message], first: Heard) -> tuple[Verdict, list[Heard]]:
         """Ask once more, for the label only; constrained where the server can, and without thoughts where it can."""

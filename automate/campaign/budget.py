@@ -15,7 +15,7 @@ from automate.cluster.limits import Room
 from automate.cluster.queue import JobStatus
 from automate.durations import seconds_of
 from automate.journal import read_json
-from automate.settings import Settings
+from automate.settings import JUDGE_KINDS, Settings
 from automate.workspace import Workspace
 
 
@@ -42,9 +42,14 @@ def _settings_of(view: BatchView, default: Settings) -> Settings:
     given = view.stored.settings
     wanted = given.get("slurm") if isinstance(given, dict) else None
     try:
-        return default.model_copy(update={"slurm": type(default.slurm).model_validate(wanted)})
+        settings = default.model_copy(update={"slurm": type(default.slurm).model_validate(wanted)})
     except ValueError:
         return default
+    judge = given.get("judge")
+    kind = judge.get("kind") if isinstance(judge, dict) else None
+    if view.kind == "generate" and kind in JUDGE_KINDS:  # whether answers need GPUs is its own matter
+        settings = settings.model_copy(update={"judge": settings.judge.model_copy(update={"kind": kind})})
+    return settings
 
 
 def same_campaign(view: BatchView, settings: Settings) -> bool:

@@ -1,4 +1,4 @@
-"""Ends a campaign's jobs: those of its batches, and the small job that would hand in more.
+"""Ends a campaign's jobs: those of its batches, the small job that would hand in more, and the report's.
 
 Never touches another job, and never calls a job cancelled that Slurm would not cancel."""
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import re
 
+from automate.campaign.chain_report import active_reports
 from automate.campaign.refill import active_refills
 from automate.campaign.state import CampaignState, cluster_of_kind
 from automate.cluster.asking import me
@@ -39,6 +40,8 @@ def cancel(workspace: Workspace, state: CampaignState) -> tuple[list[str], list[
             jobs.setdefault("local" if view.job.startswith("local-") else "slurm", []).append(view.job)
     if small := small_jobs(workspace, state):
         jobs["slurm"] = [*small, *jobs.get("slurm", [])]  # first, so that it hands nothing in meanwhile
+    for job in active_reports(workspace, state):
+        jobs.setdefault("local" if job.startswith("local-") else "slurm", []).append(job)
     cancelled, problems = list[str](), list[str]()
     for kind, ids in jobs.items():
         _mark(workspace, ids, True)

@@ -1,6 +1,6 @@
-"""`--wait`: follows a plan's jobs to their end, shows it, and hands batches over again that died.
+"""`--wait`: follows the jobs of some plans to their end, and hands batches over again that died.
 
-Never cancels: when the view ends, the jobs go on."""
+Never cancels: when it is left, the jobs go on."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
-
+from automate.arena.batches import PlanKind
+from automate.arena.context import baseline_map
 from automate.arena.counting.progress import Progress
 from automate.arena.running.gpu_hours import number
+from automate.campaign.answer_counts import AnswerCounts
 from automate.campaign.handing import Request, Submitted, asked_of, hand_in_more, resubmit
+from automate.campaign.kinds import JUDGE, Kind, kind_of, under
+from automate.campaign.late import LateProgress
 from automate.campaign.plans import read_plans
 from automate.campaign.state import BatchView, CampaignState, look
 from automate.campaign.waiting import count_of, taken_over
@@ -25,7 +25,6 @@ from automate.cluster.limits import SubmitLimits
 from automate.errors import ClaimedError, FlockError
 from automate.workspace import Workspace
 
-LINE_EVERY = 30.0
 ROOM_EVERY = 60.0
 """Seconds between questions for room when nothing of ours has ended meanwhile."""
 LIMITS_EVERY = 600.0
@@ -38,36 +37,75 @@ NEVER = frozenset({"PartitionTimeLimit", "PartitionNodeLimit", "PartitionInactiv
 
 @dataclass
 class Follower:
-    """Follows the batches of some plans. `say` prints an event above the bars."""
+    """Follows the batches of some plans, of either kind of work. `say` prints an event above the bars.
+
+    `progress` counts games, and is not needed where no plan judges; `answers` counts answers, and is not needed where
+    no plan generates any. A judging batch is handed in when no batch that is followed makes answers of its models.
+    """
 
     workspace: Workspace
     cluster: Cluster
-    progress: Progress
+    progress: Progress | LateProgress | None
     plans: frozenset[str]
     request: Request
+    answers: AnswerCounts | None = None
     say: Callable[[str], None] = print
     told: dict[tuple[str, int], str] = field(default_factory=dict)
     given_up: set[tuple[str, int]] = field(default_factory=set)
     waiting: set[tuple[str, int]] = field(default_factory=set)
+    held_back: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     room_asked: tuple[float, int] = (float("-inf"), 0)
-    limits: tuple[float, SubmitLimits] | None = None
+    limits: dict[PlanKind, tuple[float, SubmitLimits]] = field(default_factory=dict)
     no_room: str = ""
 
     def step(self) -> tuple[CampaignState, bool]:
         """One look; True when nothing is left to wait for."""
         state = look(self.workspace)
-        self.progress.refresh()
-        busy, planned = False, list[BatchView]()
-        for view in self._views(state):
+        self._count()
+        busy, planned, unanswered = False, list[BatchView](), self._unanswered(state)
+        for view in self.views(state):
             self._tell(view)
-            if view.state == "planned":
-                planned += [view] if self._due(view) > 0 else []
+            if view.may_act:
+                busy = True
+            elif self._due(view) <= 0:
                 continue
-            again = not view.may_act and self._due(view) > 0 and (goes_on_itself(view, time.time())
-                                                                   or self._again(view))
-            busy = busy or view.may_act or again
+            elif self._waits_for_answers(view, unanswered):
+                busy = True
+            elif view.state == "planned":
+                planned.append(view)
+            else:
+                busy = goes_on_itself(view, time.time()) or self._again(view) or busy
         busy = (bool(planned) and self._more(state, planned)) or busy
         return state, not busy
+
+    def _count(self) -> None:
+        """Take in what was written since the last look; games too where answers change, which they rest on."""
+        if self.answers is not None:
+            self.answers.refresh()
+        if isinstance(self.progress, LateProgress):
+            self.progress.refresh()
+        elif self.progress is not None:
+            self.progress.refresh(inputs=self.answers is not None)
+
+    def _unanswered(self, state: CampaignState) -> dict[str, BatchView]:
+        """Models whose answers somebody makes now, or is to make when there is room."""
+        views = [view for view in state.batches if view.kind == "generate"]
+        return {model: view for view in views for model in view.batch.models
+                if view.may_act or (view.stored.plan.id in self.plans and self._due(view) > 0
+                                    and (view.stored.plan.id, view.batch.number) not in self.given_up)}
+
+    def _waits_for_answers(self, view: BatchView, unanswered: dict[str, BatchView]) -> bool:
+        """Whether a judging batch is left alone until answers of its models, and of the baseline, are there."""
+        needed = (*view.batch.models, *baseline_map(self.workspace.settings.baseline).values())
+        waits = next((unanswered[model] for model in needed if model in unanswered), None)
+        if view.kind == "generate" or waits is None:
+            return False
+        key, theirs = (view.stored.plan.id, view.batch.number), (waits.stored.plan.id, waits.batch.number)
+        if self.held_back.get(key) != theirs:
+            self.held_back[key] = theirs
+            self.say(f"{name_of(view)}: waits for answers that batch {waits.batch.number} of plan "
+                     f"{waits.stored.plan.id} makes")
+        return True
 
     # --- batches that nobody has handed in yet --------------------------------------------------
     def _more(self, state: CampaignState, planned: list[BatchView]) -> bool:
@@ -82,7 +120,7 @@ class Follower:
             numbers = [view.batch.number for view in planned if view.stored.plan.id == plan]
             try:
                 done = hand_in_more(self.workspace, self.cluster, plan, self.request, by="wait", only=numbers,
-                                    limits=self._limits(now))
+                                    limits=self._limits(now, self._kind_of_plan(planned, plan).name))
             except ClaimedError:
                 return True  # another command is at it: look again
             except FlockError as error:
@@ -93,12 +131,17 @@ class Follower:
         self.room_asked = now, active
         return waits and self._hope(active)
 
-    def _limits(self, now: float) -> SubmitLimits | None:
+    @staticmethod
+    def _kind_of_plan(views: list[BatchView], plan: str) -> Kind:
+        return next((kind_of(view.kind) for view in views if view.stored.plan.id == plan), JUDGE)
+
+    def _limits(self, now: float, kind: PlanKind) -> SubmitLimits | None:
         if self.cluster.kind != "slurm":
             return None
-        if self.limits is None or now - self.limits[0] > LIMITS_EVERY:
-            self.limits = now, ask(asked_of(self.workspace))
-        return self.limits[1]
+        known = self.limits.get(kind)
+        if known is None or now - known[0] > LIMITS_EVERY:
+            known = self.limits[kind] = now, ask(asked_of(under(self.workspace, kind)))
+        return known[1]
 
     def _lost(self, state: CampaignState, view: BatchView) -> bool:
         key = (view.stored.plan.id, view.batch.number)
@@ -106,13 +149,13 @@ class Follower:
             return True
         if self.workspace.stopped(key[0]).exists():
             self.given_up.add(key)
-            self.say(f"batch {view.batch.number}: not handed in any more: the campaign was cancelled")
+            self.say(f"{name_of(view)}: not handed in any more: the campaign was cancelled")
             return True
         newer = taken_over(self.workspace, state, view, read_plans(self.workspace))
         if newer is not None:
             self.given_up.add(key)
             self.plans |= {newer.plan.id}
-            self.say(f"batch {view.batch.number} of plan {view.stored.plan.id} was taken over by plan {newer.plan.id}, "
+            self.say(f"{name_of(view)} of plan {view.stored.plan.id} was taken over by plan {newer.plan.id}, "
                      "which is followed too")
         return newer is not None
 
@@ -135,14 +178,15 @@ class Follower:
         if active or not self.no_room.startswith("limits.max_gpu_hours"):
             return True
         self.say("no batch that is left fits under limits.max_gpu_hours, and no job of ours is in the queue: given up. "
-                 "Raise it (--max-gpu-hours) and run 'flock-hpc judge --submit' again")
+                 "Raise it (--max-gpu-hours) and run the same command again")
         return False
 
-    def _views(self, state: CampaignState) -> list[BatchView]:
+    def views(self, state: CampaignState) -> list[BatchView]:
         return [view for view in state.batches if view.stored.plan.id in self.plans]
 
     def _due(self, view: BatchView) -> int:
-        due = self.progress.due
+        counts = self.answers if view.kind == "generate" else self.progress
+        due = counts.due if counts is not None else {}
         return sum(due.get(model, 0) for model in view.batch.models)
 
     def _tell(self, view: BatchView) -> None:
@@ -152,7 +196,7 @@ class Follower:
         if self.told.get(key) != text:
             self.told[key] = text
             reason = f" ({why}{': Slurm will not start it as it is' if why in NEVER else ''})" if why else ""
-            self.say(f"batch {view.batch.number}: {view.state}{', job ' + view.job if view.job else ''}{reason}")
+            self.say(f"{name_of(view)}: {view.state}{', job ' + view.job if view.job else ''}{reason}")
 
     def _again(self, view: BatchView) -> bool:
         """Hand a dead batch over again, as often as the settings allow; True when it was, or may be yet."""
@@ -163,36 +207,36 @@ class Follower:
         due = self._due(view)
         if view.submissions > limit:  # starts by a job of its own (requeue, successor) don't count
             self.given_up.add(key)
-            self.say(f"batch {view.batch.number}: {due} games are still due after {view.submissions} "
+            self.say(f"{name_of(view)}: {due} {_things(view)} are still due after {view.submissions} "
                      + ("start" if view.submissions == 1 else "starts") +
-                     f"{cause_of(view)}; given up. See 'flock-hpc logs {view.batch.number}', then run "
-                     "'flock-hpc judge --submit' again")
+                     f"{cause_of(view)}; given up. See '{logs_command(view)}', then run "
+                     f"'{kind_of(view.kind).submit}' again")
             return False
         if view.run is not None and view.run.get("hopeless"):
             self.given_up.add(key)
-            self.say(f"batch {view.batch.number}: {view.run.get('error')}\nIt would fail again like this; given up.")
+            self.say(f"{name_of(view)}: {view.run.get('error')}\nIt would fail again like this; given up.")
             return False
         if view.state == "cancelled" and not self._by_us(view):
             self.given_up.add(key)
-            self.say(f"batch {view.batch.number}: cancelled with {due} games due; left alone")
+            self.say(f"{name_of(view)}: cancelled with {due} {_things(view)} due; left alone")
             return False
         try:
             done = resubmit(self.workspace, self.cluster, view, self.request)
         except ClaimedError as error:  # another command is at work on it: look again
             if key not in self.waiting:
                 self.waiting.add(key)
-                self.say(f"batch {view.batch.number}: not handed over again yet: {error}")
+                self.say(f"{name_of(view)}: not handed over again yet: {error}")
             return True
         except FlockError as error:
             self.given_up.add(key)
-            self.say(f"batch {view.batch.number}: can't be handed over again: {error}")
+            self.say(f"{name_of(view)}: can't be handed over again: {error}")
             return False
         return self._told_again(view, done, due)
 
     def _told_again(self, view: BatchView, done: Submitted, due: int) -> bool:
         """Say what came of handing a batch over again; True when it was, or may be yet."""
         key = (view.stored.plan.id, view.batch.number)
-        what = f"batch {view.batch.number}: {view.state} with {due} games due{cause_of(view)}"
+        what = f"{name_of(view)}: {view.state} with {due} {_things(view)} due{cause_of(view)}"
         for note in done.notes:
             self.say(note)
         if done.accepted:
@@ -202,7 +246,7 @@ class Follower:
             return True
         if done.refused:
             self.given_up.add(key)
-            self.say(f"batch {view.batch.number}: can't be handed over again: {done.refused[0][1]}")
+            self.say(f"{name_of(view)}: can't be handed over again: {done.refused[0][1]}")
             return False
         if key not in self.waiting:
             self.waiting.add(key)
@@ -214,6 +258,20 @@ class Follower:
     def _by_us(view: BatchView) -> bool:
         """Whether a 'cancelled' job really fell with its runner or node, and nobody cancelled it."""
         return view.status is not None and "runner" in view.status.reason
+
+
+def name_of(view: BatchView) -> str:
+    """How a batch is called: the numbers of judging and of generation batches are not the same."""
+    return f"{'answers batch' if view.kind == 'generate' else 'batch'} {view.batch.number}"
+
+
+def logs_command(view: BatchView) -> str:
+    """The command that shows a batch's logs."""
+    return f"flock-hpc logs {view.batch.number}{' --answers' if view.kind == 'generate' else ''}"
+
+
+def _things(view: BatchView) -> str:
+    return kind_of(view.kind).things
 
 
 def cause_of(view: BatchView) -> str:
@@ -234,40 +292,3 @@ def goes_on_itself(view: BatchView, now: float) -> bool:
         return False
     said = number(view.run or {}, "updated") or 0.0
     return abs(now - said) < SUCCESSOR_GRACE
-
-
-def follow(follower: Follower, console: Console, *, pause: float) -> bool:
-    """Show progress until every batch has ended; True when every game is finished. Ctrl-C raises on."""
-    bars = Bars(TextColumn("[bold]{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(),
-                TextColumn("games"), TextColumn("{task.fields[note]}"), TimeElapsedColumn(),
-                console=console, disable=not console.is_terminal, transient=False)
-    follower.say = lambda text: bars.console.print(escape(text), highlight=False)
-    progress = follower.progress
-    with bars:
-        total = bars.add_task("all", total=progress.wanted, completed=progress.finished, note="")
-        rows = {model: bars.add_task(escape(model[-48:]), total=entry.status.wanted, note="")
-                for model, entry in progress.models.items()} if len(progress.models) <= 12 else {}
-        said = time.monotonic()
-        while True:
-            state, ended = follower.step()
-            _draw(bars, total, rows, follower, state)
-            if not console.is_terminal and time.monotonic() - said >= LINE_EVERY:
-                said = time.monotonic()
-                follower.say(f"{progress.finished} of {progress.wanted} games")
-            if ended:
-                break
-            time.sleep(pause)
-    follower.say(f"{progress.finished} of {progress.wanted} games are finished")
-    return progress.finished == progress.wanted
-
-
-def _draw(bars: Bars, total: TaskID, rows: dict[str, TaskID], follower: Follower, state: CampaignState) -> None:
-    progress = follower.progress
-    views = follower._views(state)
-    running = sum(1 for view in views if view.state == "running")
-    queued = sum(1 for view in views if view.state == "queued")
-    bars.update(total, completed=progress.finished, note=f"{running} running, {queued} queued")
-    for model, task in rows.items():
-        status = progress.models[model].status
-        note = f"{status.final} null" if status.final else ""
-        bars.update(task, completed=status.wanted - status.due, note=note)

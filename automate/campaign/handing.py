@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from automate import claims
-from automate.arena.context import load_match
 from automate.arena.running.runlog import read_runs
 from automate.campaign.budget import budget_room
+from automate.campaign.kinds import Files, under
 from automate.campaign.nodes import Excluded, bad_nodes, exclusion, remember_failed
 from automate.campaign.plans import StoredPlan, foreign_files, moved, read_plans, touched, write_anew
 from automate.campaign.state import BatchView, CampaignState, look
@@ -39,7 +39,7 @@ from automate.workspace import Workspace
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asked of `judge`, apart from the settings."""
+    """What a user asked of `judge` or `generate`, apart from the settings."""
 
     models: tuple[str, ...]
     limit_questions: int | None = None
@@ -105,17 +105,17 @@ def submissions_of(workspace: Workspace, stored: StoredPlan, cluster: Cluster, r
                    numbers: Sequence[int] | None = None, by: str = "user") -> list[Submission]:
     """The submissions of a plan: an array for each part, or a job for each batch; of `numbers` only, if given."""
     wanted = {batch.number for batch in stored.plan.batches} if numbers is None else set(numbers)
-    parallel = parallel_of(workspace, request)
-    plan = stored.plan
+    parallel, plan = parallel_of(workspace, request), stored.plan
+    files = Files(workspace, plan.kind)
     if request.array:
         out = []
         for part in stored.parts:
             tasks = {number - part.offset: number for number in part.numbers if number in wanted}
             if tasks:
-                out.append(new_submission(plan.id, plan.array_name(part.part), workspace.array_script(part.part),
+                out.append(new_submission(plan.id, plan.array_name(part.part), files.array_script(part.part),
                                           cluster.kind, tasks, array=True, parallel=parallel, by=by))
         return out
-    return [new_submission(plan.id, plan.job_name(batch), workspace.batch_script(batch.number), cluster.kind,
+    return [new_submission(plan.id, plan.job_name(batch), files.script(batch.number), cluster.kind,
                            {0: batch.number}, array=False, parallel=parallel, by=by)
             for batch in plan.batches if batch.number in wanted]
 
@@ -158,22 +158,26 @@ def excluded_now(workspace: Workspace, cluster: Cluster) -> Excluded:
 # --- handing over -------------------------------------------------------------------------------------
 def hand_in(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request: Request, state: CampaignState, *,
             numbers: Sequence[int] | None = None, by: str = "user", spare: int = 0,
-            limits: SubmitLimits | None = None) -> Submitted:
+            limits: SubmitLimits | None = None, after: Mapping[int, str] | None = None) -> Submitted:
     """Hand over what fits now of a plan (of `numbers`, if given); the rest stays planned. Hold the submit claim.
 
     `spare` places are kept free for a refill job where not everything fits. A refused one doesn't keep others back.
+    `after`: batch number -> ids of the jobs that it waits for, with `,` between them (all of them) or `?` (any one);
+    every batch is a job of its own then.
     """
+    workspace = under(workspace, stored.plan.kind)
     keep_key(workspace.settings.judge, workspace.secrets)
+    request = request if after is None else replace(request, array=False)
     remember_failed(workspace, state.batches)
     done = Submitted()
     todo = submissions_of(workspace, stored, cluster, request, numbers, by)
     wanted = [number for submission in todo for number in submission.tasks.values()]
     lean = without_taken(workspace, state, stored, read_plans(workspace), wanted)
     if lean is not stored:
-        stored = write_anew(workspace, lean, load_match(workspace).prompts, parallel_of(workspace, request), wanted)
+        stored = write_anew(workspace, lean, None, parallel_of(workspace, request), wanted)
         done.notes.append("models that a newer plan has taken over are left out")
     elif foreign_files(workspace, stored, wanted):
-        write_anew(workspace, stored, load_match(workspace).prompts, parallel_of(workspace, request), wanted)
+        write_anew(workspace, stored, None, parallel_of(workspace, request), wanted)
         why = "others were in their place"
         if moved(workspace, stored):
             why = f"the workspace was moved from {stored.root}"
@@ -187,6 +191,7 @@ def hand_in(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request:
     book = SubmissionBook(workspace.submissions)
     for submission in todo:
         one = _beside(replace(submission, exclude=excluded.option), stored, state, done)
+        one = _waiting_for(one, after or {})
         free = _hand_over(book, cluster, one, free, done)
     if done.waiting:
         remember_unsent(workspace, stored.plan.id, done.why)
@@ -207,6 +212,17 @@ def _beside(submission: Submission, stored: StoredPlan, state: CampaignState, do
         return replace(submission, parallel=limit - len(active))
     before = [*active, *(entry.job for entry in done.accepted)]
     return replace(submission, after=before[-limit]) if len(before) >= limit else submission
+
+
+def _waiting_for(submission: Submission, after: Mapping[int, str]) -> Submission:
+    """The jobs of which a batch needs what they make, beside the one that the limit of batches at once names.
+
+    Slurm takes `all of` or `any of`, not both: where any one of several is waited for, that alone counts.
+    """
+    needed = ",".join(after[number] for number in submission.tasks.values() if after.get(number))
+    if not needed or "?" in needed or submission.after is None:
+        return replace(submission, after=needed or submission.after)
+    return replace(submission, after=f"{needed},{submission.after}")
 
 
 def _hand_over(book: SubmissionBook, cluster: Cluster, submission: Submission, free: Room, done: Submitted) -> Room:

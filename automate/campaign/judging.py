@@ -31,6 +31,7 @@ from automate.campaign.plans import (
     make_plan,
     moved,
     new_plan_id,
+    of_kind,
     read_plans,
     remove_leftovers,
     same_work,
@@ -68,7 +69,7 @@ def prepare(workspace: Workspace, cluster: Cluster, match: Match, request: Reque
     settle_open(SubmissionBook(workspace.submissions), cluster)
     state = look(workspace)
     progress = Progress(workspace, match, request.models, request.limit_questions)
-    active = [view for view in state.active if same_campaign(view, workspace.settings)]
+    active = [view for view in state.of_kind("judge").active if same_campaign(view, workspace.settings)]
     busy = {model: view for view in active for model in view.batch.models if model in progress.models}
     complete = [model for model, due in progress.due.items() if due == 0]
     todo = {model: due for model, due in progress.due.items() if due > 0 and model not in busy}
@@ -145,7 +146,7 @@ def derive_rows(workspace: Workspace, match: Match, progress: Progress, models: 
 
 def _plan(workspace: Workspace, cluster: Cluster, match: Match, request: Request, todo: dict[str, int],
           state: CampaignState, notes: list[str]) -> StoredPlan:
-    plans = read_plans(workspace)
+    plans, state = of_kind(read_plans(workspace), "judge"), state.of_kind("judge")
     kept = [*state.active, *held(workspace, state, plans, todo)]
     in_use = {view.batch.number for view in kept}
     active_plans = {view.stored.plan.id for view in state.active}

@@ -17,20 +17,28 @@ POLL = 1.0
 Echo = Callable[[str], None]
 
 
-def newest(workspace: Workspace, batch: int) -> BatchView:
-    """The batch of this number that was submitted last, else planned last. Raises DataError."""
+def newest(workspace: Workspace, batch: int, answers: bool = False) -> BatchView:
+    """The batch of this number that was submitted last, else planned last. Raises DataError.
+
+    One that judges, where there is any and not `answers` of a batch that generates them are asked for.
+    """
     views = [view for view in look(workspace).batches if view.batch.number == batch]
+    judging = [view for view in views if view.kind == "judge"]
+    views = judging if judging and not answers else [view for view in views if view.kind == "generate"]
     if not views:
-        raise DataError(f"no batch {batch} was ever planned here", where=str(workspace.plans),
+        what = f"no batch {batch} of answers" if answers else f"no batch {batch}"
+        raise DataError(f"{what} was ever planned here", where=str(workspace.plans),
                         todo="see the batches with 'flock-hpc monitor' or 'flock-hpc judge --dry-run'")
     return next((view for view in reversed(views) if view.status is not None or log_files(workspace, view)), views[-1])
 
 
-def show(workspace: Workspace, batch: int, echo: Echo, *, follow: bool, count: int, paths_only: bool) -> None:
+def show(workspace: Workspace, batch: int, echo: Echo, *, follow: bool, count: int, paths_only: bool,
+         answers: bool = False) -> None:
     """Print the ends of a batch's logs, and with `follow` what is added, until its job has ended."""
-    view = newest(workspace, batch)
+    view = newest(workspace, batch, answers)
     job = f", job {view.job}" if view.job else ""
-    echo(f"batch {batch} of plan {view.stored.plan.id}: {view.state}{job}")
+    what = "answers batch" if view.kind == "generate" else "batch"
+    echo(f"{what} {batch} of plan {view.stored.plan.id}: {view.state}{job}")
     seen: dict[Path, int] = {}
     for path in log_files(workspace, view):
         seen[path] = path.stat().st_size
@@ -62,5 +70,5 @@ def _follow(workspace: Workspace, batch: int, view: BatchView, echo: Echo, seen:
         if not added and not view.may_act:
             return
         if time.monotonic() - asked > 10 * POLL:
-            asked, view = time.monotonic(), newest(workspace, batch)
+            asked, view = time.monotonic(), newest(workspace, batch, view.kind == "generate")
         time.sleep(POLL)

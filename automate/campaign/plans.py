@@ -7,17 +7,27 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
-from automate.arena.batches import Batch, Plan, array_script, balance, batch_config, batch_script, plan_tag
-from automate.arena.prompts import Prompts
+from automate.arena.batches import (
+    Batch,
+    Plan,
+    PlanKind,
+    array_script,
+    balance,
+    batch_config,
+    batch_script,
+    plan_tag,
+)
+from automate.arena.prompts import Prompts, load_prompts
 from automate.arena.running.ending import longest_game
 from automate.arena.running.runlog import read_runs
+from automate.campaign.kinds import Files, kind_of, runs_of
 from automate.cluster.slurm import compress
 from automate.errors import ConfigError, DataError
 from automate.journal import read_json, replace_file, write_json
@@ -72,13 +82,16 @@ def save_plan(workspace: Workspace, stored: StoredPlan) -> None:
     write_json(workspace.plans / f"{plan.id}.json", {
         "id": plan.id, "tag": plan.tag, "baseline": plan.baseline, "limit_questions": plan.limit_questions,
         "batches": [asdict(batch) for batch in plan.batches], "parts": [asdict(part) for part in stored.parts],
-        "settings": stored.settings, "root": str(workspace.root),
+        "settings": stored.settings, "root": str(workspace.root), "kind": plan.kind,
     })
 
 
 def _stored(data: dict[str, Any]) -> StoredPlan:
     batches = tuple(Batch(b["number"], tuple(b["models"]), b["games"]) for b in data["batches"])
-    plan = Plan(data["id"], data["tag"], data["baseline"], batches, data.get("limit_questions"))
+    kind = data.get("kind", "judge")  # plans of older versions don't say: they judge
+    if kind not in ("judge", "generate"):
+        raise KeyError("kind")
+    plan = Plan(data["id"], data["tag"], data["baseline"], batches, data.get("limit_questions"), kind)
     parts = tuple(ArrayPart(p["part"], p["offset"], tuple(p["numbers"])) for p in data["parts"])
     return StoredPlan(plan, parts, data["settings"], data.get("root"))
 
@@ -107,12 +120,18 @@ def new_plan_id(workspace: Workspace, now: float | None = None) -> str:
         moment += 1
 
 
+def of_kind(plans: Iterable[StoredPlan], kind: PlanKind) -> list[StoredPlan]:
+    """The plans of one kind of work, in their order."""
+    return [stored for stored in plans if stored.plan.kind == kind]
+
+
 def make_plan(workspace: Workspace, due: Mapping[str, int], *, size: int, first: int, max_array_size: int,
-              limit_questions: int | None, plan_id: str, first_part: int = 1) -> StoredPlan:
-    """A plan for models with due games; batch numbers start at `first`."""
-    batches = balance(due, size, first)
+              limit_questions: int | None, plan_id: str, first_part: int = 1, kind: PlanKind = "judge",
+              batches: tuple[Batch, ...] | None = None) -> StoredPlan:
+    """A plan for models with due games (or answers); batch numbers start at `first`. `batches`: spread already."""
+    batches = balance(due, size, first) if batches is None else batches
     plan = Plan(plan_id, plan_tag(workspace, plan_id), baseline_tag(workspace.settings.baseline), batches,
-                limit_questions)
+                limit_questions, kind)
     parts = split_array([batch.number for batch in batches], max_array_size, first_part)
     settings = orjson.loads(orjson.dumps(workspace.settings.model_dump(mode="json")))
     return StoredPlan(plan, parts, settings, str(workspace.root))
@@ -121,25 +140,60 @@ def make_plan(workspace: Workspace, due: Mapping[str, int], *, size: int, first:
 def same_work(one: StoredPlan, other: StoredPlan) -> bool:
     """Whether two plans would run the same batches with the same settings."""
     a, b = one.plan, other.plan
-    return (a.batches, a.limit_questions, one.settings, one.parts) == (
-        b.batches, b.limit_questions, other.settings, other.parts)
+    return (a.kind, a.batches, a.limit_questions, one.settings, one.parts) == (
+        b.kind, b.batches, b.limit_questions, other.settings, other.parts)
 
 
-def write_files(workspace: Workspace, stored: StoredPlan, prompts: Prompts, parallel: int | None,
+def write_files(workspace: Workspace, stored: StoredPlan, prompts: Prompts | None, parallel: int | None,
                 python: str = sys.executable, numbers: Collection[int] | None = None) -> None:
-    """Write each batch's YAML and script (of `numbers` only, if given), and the array scripts, of a plan."""
-    plan, longest = stored.plan, longest_game(read_runs(workspace.runs), workspace.settings.judge.name)
+    """Write each batch's YAML and script (of `numbers` only, if given), and the array scripts, of a plan.
+
+    The workspace's settings must be those of the plan's kind of work. `prompts`: of the judge, read where not given.
+    """
+    plan, files = stored.plan, Files(workspace, stored.plan.kind)
+    longest = _longest(workspace, plan.kind)
     for batch in plan.batches:
-        if numbers is not None and batch.number not in numbers:
-            continue
-        config = batch_config(workspace, plan, batch, prompts)
-        replace_file(workspace.batch_config(batch.number), config.encode())
-        script = batch_script(workspace, plan, batch, config, python, longest)
-        replace_file(workspace.batch_script(batch.number), script.encode(), 0o775)
+        if numbers is None or batch.number in numbers:
+            config, script = _texts(workspace, plan, batch, prompts, python, longest)
+            replace_file(files.config(batch.number), config.encode())
+            replace_file(files.script(batch.number), script.encode(), 0o775)
     for part in stored.parts:
-        text = array_script(workspace, plan, part.part, part.offset, [compress(part.indexes)], parallel, longest)
-        replace_file(workspace.array_script(part.part), text.encode(), 0o775)
-    workspace.logs.mkdir(parents=True, exist_ok=True)
+        text = _array_text(workspace, plan, part, parallel, longest)
+        replace_file(files.array_script(part.part), text.encode(), 0o775)
+    files.logs.mkdir(parents=True, exist_ok=True)
+
+
+def _array_text(workspace: Workspace, plan: Plan, part: ArrayPart, parallel: int | None, longest: float) -> str:
+    """The script of an array."""
+    indexes = [compress(part.indexes)]
+    if plan.kind == "generate":
+        from automate.arena.answering.scripts import answer_array_script
+
+        return answer_array_script(workspace, plan, part.part, part.offset, indexes, parallel, longest)
+    return array_script(workspace, plan, part.part, part.offset, indexes, parallel, longest)
+
+
+def _longest(workspace: Workspace, kind: PlanKind) -> float:
+    """Seconds of the longest games, or answers, that were measured."""
+    runs = read_runs(workspace.runs)
+    if kind == "judge":
+        return longest_game(runs_of(runs, kind), workspace.settings.judge.name)
+    from automate.arena.answering.effective import longest_answer
+
+    return longest_answer(runs)
+
+
+def _texts(workspace: Workspace, plan: Plan, batch: Batch, prompts: Prompts | None, python: str,
+           longest: float) -> tuple[str, str]:
+    """(YAML, script) of a batch."""
+    if plan.kind == "generate":
+        from automate.arena.answering.scripts import answer_config, answer_script
+
+        config = answer_config(workspace, plan, batch)
+        return config, answer_script(workspace, plan, batch, config, python, longest)
+    prompts = load_prompts(workspace.bench_settings, workspace.judge_utils) if prompts is None else prompts
+    config = batch_config(workspace, plan, batch, prompts)
+    return config, batch_script(workspace, plan, batch, config, python, longest)
 
 
 def moved(workspace: Workspace, stored: StoredPlan) -> bool:
@@ -147,7 +201,7 @@ def moved(workspace: Workspace, stored: StoredPlan) -> bool:
     return stored.root is not None and stored.root != str(workspace.root)
 
 
-def write_anew(workspace: Workspace, stored: StoredPlan, prompts: Prompts, parallel: int | None,
+def write_anew(workspace: Workspace, stored: StoredPlan, prompts: Prompts | None, parallel: int | None,
                numbers: Collection[int]) -> StoredPlan:
     """Write the files of some batches of a plan for the folder where the workspace lies now, with the plan's settings.
 
@@ -157,7 +211,8 @@ def write_anew(workspace: Workspace, stored: StoredPlan, prompts: Prompts, paral
         settings = Settings.model_validate(stored.settings)
     except ValidationError as error:
         raise ConfigError(f"its settings can't be read by this flock-hpc: {error.error_count()} problems",
-                          where=f"plan {stored.plan.id}", todo="run 'flock-hpc judge --submit' to plan anew") from error
+                          where=f"plan {stored.plan.id}",
+                          todo=f"run '{kind_of(stored.plan.kind).submit}' to plan anew") from error
     write_files(replace(workspace, settings=settings), stored, prompts, parallel, numbers=numbers)
     here = replace(stored, root=str(workspace.root))
     save_plan(workspace, here)
@@ -166,9 +221,10 @@ def write_anew(workspace: Workspace, stored: StoredPlan, prompts: Prompts, paral
 
 def foreign_files(workspace: Workspace, stored: StoredPlan, numbers: Collection[int]) -> bool:
     """Whether files of these batches were written for another folder or plan, or are not there any more."""
+    place = Files(workspace, stored.plan.kind)
     parts = {part.part for number in numbers if (part := stored.part_of(number))}
-    files = [(workspace.batch_config(number), f"batch {number} of plan {stored.plan.id}.") for number in numbers]
-    scripts = [workspace.batch_script(number) for number in numbers] + [workspace.array_script(part) for part in parts]
+    files = [(place.config(number), f"batch {number} of plan {stored.plan.id}.") for number in numbers]
+    scripts = [place.script(number) for number in numbers] + [place.array_script(part) for part in parts]
     files += [(script, stored.plan.id) for script in scripts]  # it stands in the logs' names
     for path, mark in files:
         try:
@@ -195,8 +251,11 @@ def superseded(stored: StoredPlan, batch: Batch, plans: Sequence[StoredPlan],
 
 def touched(stored: StoredPlan, batch: Batch, plans: Sequence[StoredPlan],
             submitted: Collection[str]) -> StoredPlan | None:
-    """The newest plan of those submitted that has a batch's number, and so its files, or any of its models."""
-    for other in reversed(plans):
+    """The newest plan of those submitted that has a batch's number, and so its files, or any of its models.
+
+    A plan of the other kind of work has neither.
+    """
+    for other in reversed(of_kind(plans, stored.plan.kind)):
         if other.plan.id > stored.plan.id and other.plan.id in submitted:
             same = same_judge(other, stored)
             if any(one.number == batch.number or (same and set(one.models) & set(batch.models))
@@ -205,24 +264,34 @@ def touched(stored: StoredPlan, batch: Batch, plans: Sequence[StoredPlan],
     return None
 
 
-def same_judge(one: StoredPlan, other: StoredPlan | Workspace) -> bool:
-    """Whether a plan is of the same bench, judge and baseline as another, or as the settings now."""
-    return _judge_of(one) == _judge_of(other)
+def same_judge(one: StoredPlan, other: StoredPlan | Workspace, kind: PlanKind = "judge") -> bool:
+    """Whether a plan is of the same bench, judge and baseline as another, or as the settings now for a kind of work.
+
+    Answers have neither judge nor baseline; a plan of the other kind of work is never the same.
+    """
+    return _judge_of(one, one.plan.kind) == _judge_of(other, kind if isinstance(other, Workspace) else other.plan.kind)
 
 
-def _judge_of(of: StoredPlan | Workspace) -> tuple[object, ...]:
-    if isinstance(of, Workspace):
-        return of.settings.bench, of.settings.judge.name, baseline_tag(of.settings.baseline)
-    judge = of.settings.get("judge")
-    return of.settings.get("bench"), judge.get("name") if isinstance(judge, dict) else None, of.plan.baseline
+def _judge_of(of: StoredPlan | Workspace, kind: PlanKind) -> tuple[object, ...]:
+    settings = of.settings.model_dump(include={"bench", "judge"}) if isinstance(of, Workspace) else of.settings
+    if kind == "generate":
+        return kind, settings.get("bench")
+    judge = settings.get("judge")
+    tag = baseline_tag(of.settings.baseline) if isinstance(of, Workspace) else of.plan.baseline
+    return kind, settings.get("bench"), judge.get("name") if isinstance(judge, dict) else None, tag
 
 
-def remove_leftovers(workspace: Workspace, plans: Sequence[StoredPlan], keep: set[int], parts: set[int]) -> list[int]:
-    """Remove scripts and configs of earlier plans' batches that are neither in use nor in the new plan."""
-    old = {batch.number for stored in plans for batch in stored.plan.batches} - keep
+def remove_leftovers(workspace: Workspace, plans: Sequence[StoredPlan], keep: set[int], parts: set[int],
+                     kind: PlanKind = "judge") -> list[int]:
+    """Remove scripts and configs of earlier plans' batches that are neither in use nor in the new plan.
+
+    Only those of one kind of work: the numbers of the other are others.
+    """
+    mine, files = of_kind(plans, kind), Files(workspace, kind)
+    old = {batch.number for stored in mine for batch in stored.plan.batches} - keep
     for number in old:
-        workspace.batch_script(number).unlink(missing_ok=True)
-        workspace.batch_config(number).unlink(missing_ok=True)
-    for part in {part.part for stored in plans for part in stored.parts} - parts:
-        workspace.array_script(part).unlink(missing_ok=True)
+        files.script(number).unlink(missing_ok=True)
+        files.config(number).unlink(missing_ok=True)
+    for part in {part.part for stored in mine for part in stored.parts} - parts:
+        files.array_script(part).unlink(missing_ok=True)
     return sorted(old)

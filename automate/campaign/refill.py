@@ -66,6 +66,7 @@ def write_script(workspace: Workspace, stored: StoredPlan) -> None:
             for kind, suffix in (("output", "out"), ("error", "err"))}
     context = {"directives": directives(small, name=name_of(stored), gpus=False, **logs), "plan": stored.plan.id,
                "python": sys.executable, "workspace": workspace.root, "script": workspace.refill_script}
+    workspace.logs.mkdir(parents=True, exist_ok=True)  # Slurm makes none, and a campaign may only generate so far
     replace_file(workspace.refill_script, render("refill.sh.j2", context, workspace.templates).encode(), 0o775)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automate.arena.benchmark import read_models_file, unique
-from automate.arena.context import api_models, load_match
+from automate.arena.context import api_models, baseline_map, load_match
 from automate.arena.counting.progress import Progress
 from automate.errors import DataError, FlockError
 from automate.names import name_problem
@@ -36,6 +36,26 @@ def select(workspace: Workspace, *, models: Sequence[str] = (), models_file: Pat
     left = tuple(name for name in found.models if name != baseline)
     why = f"{found.source}: '{baseline}' is the baseline; it is left out"
     return replace(found, models=left, problems=(*found.problems, why))
+
+
+def select_for_answers(workspace: Workspace, *, models: Sequence[str] = (), models_file: Path | None = None,
+                       from_api_config: str | None = None, all_models: bool = False) -> Selection:
+    """The models whose answers are generated: those named, and where a whole list is meant the baselines before them.
+
+    Raises DataError where two ways are named.
+    """
+    found = _named(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
+                   all_models=all_models)
+    problems = tuple(text.replace("it is judged once", "it counts once") for text in found.problems)
+    if models or models_file is not None:
+        return replace(found, problems=problems)
+    names = tuple(dict.fromkeys([*baseline_map(workspace.settings.baseline).values(), *found.models]))
+    return replace(found, models=names, problems=problems)
+
+
+def names_nothing(selection: Selection, models_file: Path | None) -> bool:
+    """Whether a list that the user gave names no model at all: there is nothing to do, and nothing wrong with it."""
+    return models_file is not None and not selection.models and not selection.problems
 
 
 def _named(workspace: Workspace, *, models: Sequence[str] = (), models_file: Path | None = None,

@@ -21,7 +21,8 @@ from automate.workspace import SETTINGS_FILE, Workspace
 MODELS_TEXT = """# The models to judge, one name a line; '#' starts a comment. A name is the name of its answer file:
 # <arena_hard>/data/<bench>/model_answer/<name>.jsonl
 """
-IGNORED = ("/.flock-hpc/", "/generated_judgment_scripts/", "/generated_judgment_configs/", "/logs/")
+IGNORED = ("/.flock-hpc/", "/generated_judgment_scripts/", "/generated_judgment_configs/",
+           "/generated_answer_scripts/", "/generated_answer_configs/", "/logs/")
 
 
 def _yaml(value: object) -> str:

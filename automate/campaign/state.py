@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from automate.arena.batches import Batch
+from automate.arena.batches import Batch, PlanKind
+from automate.campaign.kinds import Files, under
 from automate.campaign.monitoring.vitals import RunFiles
 from automate.campaign.plans import StoredPlan, read_plans
 from automate.cluster import slurm
@@ -40,6 +41,11 @@ class BatchView:
     status: JobStatus | None
     run: Mapping[str, Any] | None
     submissions: int
+
+    @property
+    def kind(self) -> PlanKind:
+        """Whether it judges or generates answers."""
+        return self.stored.plan.kind
 
     @property
     def may_act(self) -> bool:
@@ -78,21 +84,34 @@ class CampaignState:
 
     @property
     def busy_models(self) -> dict[str, BatchView]:
-        return {model: view for view in self.active for model in view.batch.models}
+        """Models of judging batches that wait or run."""
+        return self.busy("judge")
+
+    def busy(self, kind: PlanKind) -> dict[str, BatchView]:
+        """Models of batches of a kind of work that wait or run."""
+        return {model: view for view in self.active if view.kind == kind for model in view.batch.models}
+
+    def of_kind(self, kind: PlanKind) -> CampaignState:
+        """The same with batches of one kind of work only."""
+        return replace(self, batches=tuple(view for view in self.batches if view.kind == kind))
 
     def of_plan(self, plan: str) -> list[BatchView]:
         return [view for view in self.batches if view.stored.plan.id == plan]
 
 
-def pick_cluster(workspace: Workspace, executor: str | None = None) -> Cluster:
-    """The cluster that `executor` names; auto: Slurm where its commands are, else this machine."""
+def pick_cluster(workspace: Workspace, executor: str | None = None, kind: PlanKind = "judge") -> Cluster:
+    """The cluster that `executor` names; auto: Slurm where its commands are, else this machine.
+
+    `kind`: the work that is to be handed in; this machine runs servers of GPUs one at a time.
+    """
     wanted = executor or workspace.settings.executor
     if wanted == "slurm" and not slurm.available():
         raise ClusterError("no Slurm on this machine: no sbatch or squeue on PATH", where="executor",
                            todo="run this on the cluster's login node, or use --executor local")
     if wanted == "slurm" or (wanted == "auto" and slurm.available()):
         return SlurmCluster()
-    parallel = workspace.settings.limits.max_parallel or (1 if workspace.settings.judge.kind == "vllm" else 2)
+    parallel = workspace.settings.limits.max_parallel or (
+        1 if under(workspace, kind).settings.judge.kind == "vllm" else 2)
     return LocalCluster(workspace.local_queue, workspace.root, parallel)
 
 
@@ -241,9 +260,9 @@ def _view(stored: StoredPlan, batch: Batch, mine: Sequence[Submission], statuses
 
 def log_files(workspace: Workspace, view: BatchView) -> list[Path]:
     """A batch's log files, newest last: out, err and the server's log of every start."""
-    part = view.stored.part_of(view.batch.number)
+    part, plan = view.stored.part_of(view.batch.number), view.stored.plan
     if part is not None and part.offset and view.job is not None:
-        pattern = f"judge-batch-*_{view.job}_{view.stored.plan.id}.*"  # named by the task's index
+        pattern = f"{plan.word}-batch-*_{view.job}_{plan.id}.*"  # named by the task's index
     else:
-        pattern = f"judge-batch-{view.batch.number}_*_{view.stored.plan.id}.*"
-    return sorted(workspace.logs.glob(pattern), key=lambda path: path.stat().st_mtime)
+        pattern = f"{plan.word}-batch-{view.batch.number}_*_{plan.id}.*"
+    return sorted(Files(workspace, plan.kind).logs.glob(pattern), key=lambda path: path.stat().st_mtime)

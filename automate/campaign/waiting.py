@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from automate.arena.batches import PlanKind
 from automate.campaign.plans import StoredPlan, same_judge, superseded
 from automate.campaign.state import BatchView, CampaignState
 from automate.journal import read_json, write_json
@@ -51,20 +52,24 @@ def never_submitted(workspace: Workspace, state: CampaignState, stored: StoredPl
     """
     if workspace.stopped(stored.plan.id).exists():
         return []
-    others = {view.batch.number for view in state.active if view.stored.plan.id != stored.plan.id}
+    others = {view.batch.number for view in state.active
+              if view.stored.plan.id != stored.plan.id and view.kind == stored.plan.kind}
     return [view.batch.number for view in state.of_plan(stored.plan.id)
             if view.state == "planned" and view.batch.number not in others
             and taken_over(workspace, state, view, plans) is None]
 
 
 def held(workspace: Workspace, state: CampaignState, plans: Sequence[StoredPlan],
-         models: Collection[str]) -> list[BatchView]:
-    """Batches of all plans that wait for room, and that a new plan for these models does not take over as a whole."""
+         models: Collection[str], kind: PlanKind = "judge") -> list[BatchView]:
+    """Batches of all plans that wait for room, and that a new plan for these models does not take over as a whole.
+
+    `kind`: of the new plan.
+    """
     asked = asked_for(workspace, state, plans)
     return [view for view in state.batches
             if view.state == "planned" and view.stored.plan.id in asked
             and not workspace.stopped(view.stored.plan.id).exists()
-            and not (same_judge(view.stored, workspace) and set(view.batch.models) <= set(models))
+            and not (same_judge(view.stored, workspace, kind) and set(view.batch.models) <= set(models))
             and superseded(view.stored, view.batch, plans, asked) is None]
 
 

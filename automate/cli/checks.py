@@ -33,6 +33,14 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def print_report(console: Console, report: Report) -> None:
+    """The findings, and how many models are ready."""
+    print_findings(console, report)
+    colour = "green" if report.ok else "yellow" if report.ready and not report.fatal else "red"
+    console.print(f"\n[{colour}]{len(report.ready)} model(s) ready, {len(report.blocked)} not ready"
+                  f"{'; and the campaign as a whole is not' if report.fatal else ''}[/]")
+
+
+def print_findings(console: Console, report: Report) -> None:
     """One line a finding: mark, code, subject, what, and what to do."""
     from rich import box
     from rich.markup import escape
@@ -49,9 +57,6 @@ def print_report(console: Console, report: Report) -> None:
         table.add_row(MARKS[finding.level.value], finding.code, escape(finding.subject), escape(finding.what) + todo)
     if report.findings:
         console.print(table)
-    colour = "green" if report.ok else "yellow" if report.ready and not report.fatal else "red"
-    console.print(f"\n[{colour}]{len(report.ready)} model(s) ready, {len(report.blocked)} not ready"
-                  f"{'; and the campaign as a whole is not' if report.fatal else ''}[/]")
 
 
 def preflight(workspace: Workspace, cluster: Cluster, selection: Selection, limit: int | None) -> Report:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from automate.arena.running.job import Job
 
 
 def say(text: str) -> None:
@@ -24,19 +28,37 @@ def say(text: str) -> None:
 @click.pass_context
 def run_batch(ctx: click.Context, workspace: Path, config: Path, sha256: str, version: str, script: Path) -> None:
     """Run one batch inside its job."""
-    from automate.arena.running.job import BatchJob
     from automate.arena.running.job_config import read_job_config
+    from automate.arena.running.judging import BatchJob
 
-    job = BatchJob(read_job_config(workspace, config, sha256, version), script, say)
+    ctx.exit(_run(BatchJob(read_job_config(workspace, config, sha256, version), script, say)))
+
+
+@click.command("run-answers", hidden=True)
+@click.option("--workspace", type=click.Path(path_type=Path), required=True)
+@click.option("--config", type=click.Path(path_type=Path), required=True)
+@click.option("--sha256", required=True)
+@click.option("--version", required=True)
+@click.option("--script", type=click.Path(path_type=Path), required=True)
+@click.pass_context
+def run_answers(ctx: click.Context, workspace: Path, config: Path, sha256: str, version: str, script: Path) -> None:
+    """Generate one batch of answers inside its job."""
+    from automate.arena.answering.job import AnswerJob
+    from automate.arena.running.job_config import ANSWERING, read_job_config
+
+    ctx.exit(_run(AnswerJob(read_job_config(workspace, config, sha256, version, ANSWERING), script, say)))
+
+
+def _run(job: Job) -> int:
+    """A job to its end, on the faster event loop where that is installed; its exit status."""
     try:
         import uvloop
 
-        status = uvloop.run(job.run())
+        return uvloop.run(job.run())
     except ImportError:
         import asyncio
 
-        status = asyncio.run(job.run())
-    ctx.exit(status)
+        return asyncio.run(job.run())
 
 
 @click.command("hand-in", hidden=True)
@@ -51,6 +73,25 @@ def hand_in(ctx: click.Context, workspace: Path, plan: str) -> None:
     from automate.workspace import open_workspace
 
     ctx.exit(run(open_workspace(workspace), say, os.environ))
+
+
+@click.command("write-report", hidden=True)
+@click.option("--workspace", type=click.Path(path_type=Path), required=True)
+@click.option("--version", required=True)
+@click.option("--baseline")
+@click.option("--limit-questions", type=int)
+@click.option("--model", "models", multiple=True)
+@click.pass_context
+def write_report(ctx: click.Context, workspace: Path, version: str, baseline: str | None, limit_questions: int | None,
+                 models: tuple[str, ...]) -> None:
+    """Write leaderboard, curves and report of these models at the end of a chain."""
+    from automate.campaign.chain_report import Wanted, check_version
+    from automate.campaign.chain_results import write_results
+    from automate.workspace import open_workspace
+
+    check_version(version, workspace)
+    opened = open_workspace(workspace, {"baseline": baseline} if baseline is not None else {})
+    ctx.exit(write_results(opened, Wanted(models, baseline, limit_questions), say))
 
 
 @click.command("local-runner", hidden=True)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from automate.cli.options import Finite, SeveralCommand, open_here, selection_options, workspace_option
+from automate.cli.options import SeveralCommand, batch_options, open_here, selection_options, workspace_option
+from automate.cli.submitted import print_submitted, print_waiting, some, wait_for, who_goes_on
 from automate.yamlfile import Value
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from automate.arena.games import Match
-    from automate.campaign.judging import Prepared, Request, Submitted
-    from automate.campaign.plans import StoredPlan
-    from automate.campaign.state import CampaignState
+    from automate.campaign.judging import Prepared, Request
+    from automate.campaign.selection import Selection
     from automate.cluster.base import Cluster
     from automate.workspace import Workspace
 
@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 @click.command(cls=SeveralCommand)
 @workspace_option
 @selection_options
-@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Models a job (default: the settings' 10).")
-@click.option("--dry-run", is_flag=True, help="Write scripts and configs and say what they would cost; submit nothing.")
-@click.option("--submit", "submit_", is_flag=True, help="Submit the jobs.")
-@click.option("--wait", is_flag=True, help="With --submit: follow the jobs to their end.")
-@click.option("--skip-missing", is_flag=True, help="Leave models out that are not ready, and go on with the others.")
-@click.option("--max-parallel", type=click.IntRange(min=1), metavar="N", help="At most N batches at once.")
-@click.option("--max-gpu-hours", type=Finite(min=0, min_open=True), metavar="N",
-              help="The campaign takes at most N GPU-hours (default: limits.max_gpu_hours).")
-@click.option("--array/--no-array", "array", default=None, help="One array job (default), or one job a batch.")
+@batch_options
 @click.pass_context
 def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, models: tuple[str, ...],
           models_file: Path | None, from_api_config: str | None, missing: bool, baseline: str | None,
@@ -43,8 +35,10 @@ def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, mode
 
     Without a selection the models file is used. Without --submit nothing is submitted.
     """
+    from rich.markup import escape
+
     from automate.campaign.judging import Request
-    from automate.campaign.selection import select, without_complete
+    from automate.campaign.selection import names_nothing, select, without_complete
     from automate.campaign.state import pick_cluster
     from automate.cli.checks import make_console, preflight, print_report
 
@@ -60,6 +54,18 @@ def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, mode
     cluster = pick_cluster(workspace, executor)
     selection = select(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
                        all_models=all_models)
+    if names_nothing(selection, models_file):
+        console.print(f"[green]Nothing to do:[/] {escape(str(models_file))} names no model.")
+        ctx.exit(0)
+    named = selection.models
+    selection, rivals = without_generating(console, workspace, selection)
+    if named and not selection.models:
+        console.print("Nothing else to do: judge them when their answers are there.")
+        ctx.exit(0)
+    if rivals:
+        console.print(f"[red]Nothing was planned:[/] answers of the baseline '{escape(rivals[0])}' are being generated "
+                      "at this moment; run the same command again when they are there.")
+        ctx.exit(1)
     if missing:
         selection = without_complete(workspace, selection)
         if not selection.models:
@@ -106,8 +112,8 @@ def run(console: Console, workspace: Workspace, cluster: Cluster, request: Reque
         if prepared.stored is not None:
             state, small = look(workspace), small_job(workspace, cluster)
             done = hand_in(workspace, cluster, prepared.stored, request, state, spare=int(small))
-            _print_submitted(console, cluster, done)
-            _print_waiting(console, done, _who_goes_on(workspace, cluster, prepared.stored, request, state, done, wait))
+            print_submitted(console, cluster, done)
+            print_waiting(console, done, who_goes_on(workspace, cluster, prepared.stored, request, state, done, wait))
     finally:
         claim.release()
     status = 1 if done is not None and done.refused else 0
@@ -131,13 +137,13 @@ def _print_plan(console: Console, workspace: Workspace, match: Match, prepared: 
     for note in prepared.notes:
         console.print(escape(note))
     if prepared.complete:
-        console.print(f"{len(prepared.complete)} model(s) complete, left out: {escape(_some(prepared.complete))}")
+        console.print(f"{len(prepared.complete)} model(s) complete, left out: {escape(some(prepared.complete))}")
     for model, view in prepared.busy.items():
         console.print(f"{escape(model)}: left alone, batch {view.batch.number} is {view.state} (job {view.job})")
     stale = {m: e.status.stale for m, e in prepared.progress.models.items() if e.status.stale}
     if stale:
         console.print(f"{sum(stale.values())} games are due again because prompt, judge or answers changed: "
-                      f"{escape(_some(list(stale)))}")
+                      f"{escape(some(list(stale)))}")
     other = sum(e.status.other_prompt for e in prepared.progress.models.values())
     if other:
         console.print(f"{other} games of other programs count as done though their prompt was another (honour_rows)")
@@ -148,13 +154,8 @@ def _print_plan(console: Console, workspace: Workspace, match: Match, prepared: 
     for name, justify in (("batch", "right"), ("models", "left"), ("games due", "right")):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for batch in prepared.stored.plan.batches:
-        table.add_row(str(batch.number), escape(_some(list(batch.models), 6)), f"{batch.games:,}")
+        table.add_row(str(batch.number), escape(some(list(batch.models), 6)), f"{batch.games:,}")
     console.print(table)
-
-
-def _some(names: list[str], most: int = 4) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _print_how(console: Console, workspace: Workspace, prepared: Prepared, request: Request) -> None:
@@ -175,65 +176,38 @@ def _print_how(console: Console, workspace: Workspace, prepared: Prepared, reque
         console.print(f"  ... and {len(paths) - 3} more")
 
 
-def _print_submitted(console: Console, cluster: Cluster, done: Submitted) -> None:
-    from rich.markup import escape
-
-    for submission in done.accepted:
-        numbers = sorted(submission.tasks.values())
-        what = f"batch {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} batches"
-        where = "here (local executor)" if cluster.kind == "local" else "to Slurm"
-        console.print(f"[green]submitted[/] {what} {where}: job {submission.job}")
-    for submission, error in done.refused:
-        numbers = sorted(submission.tasks.values())
-        console.print(f"[red]not submitted[/] batch {', '.join(map(str, numbers))}: {escape(str(error))}")
-    if done.refused:
-        console.print("Run the same command again to hand in what is missing; nothing is submitted twice.")
-
-
-def _who_goes_on(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request: Request, state: CampaignState,
-                 done: Submitted, wait: bool) -> str:
-    """Who hands in what waits for room; a small job is submitted where the settings say so."""
-    from automate.campaign.refill import arrange
-    from automate.campaign.refill import wanted as small_job
-
-    if not done.waiting:
-        return ""
-    spent = done.why.startswith("limits.max_gpu_hours")
-    if small_job(workspace, cluster) and not spent:
-        return arrange(workspace, cluster, stored, request, state, done)
-    if wait:
-        return "this command hands them in when there is room"
-    return ("raise it (--max-gpu-hours), or let jobs end that take less than their time limit, and run the same "
-            "command again" if spent else
-            "run 'flock-hpc judge --submit' again when jobs have ended, or use --wait, or set limits.refill: job; "
-            "nothing is submitted twice")
-
-
-def _print_waiting(console: Console, done: Submitted, who: str) -> None:
-    from rich.markup import escape
-
-    for note in done.notes:
-        console.print(escape(note))
-    if done.waiting:
-        count = f"{len(done.waiting)} batch" + ("es wait" if len(done.waiting) > 1 else " waits")
-        console.print(f"[yellow]{count} for room[/]: {escape(done.why)}", soft_wrap=True)
-        console.print(f"  -> {escape(who)}", soft_wrap=True)
-
-
 def _wait(console: Console, workspace: Workspace, cluster: Cluster, prepared: Prepared, request: Request,
           no_room: str) -> int:
-    from automate.campaign.follow import Follower, follow
+    from automate.campaign.follow import Follower
 
     plans = {view.stored.plan.id for view in prepared.busy.values()}
     if prepared.stored is not None:
         plans.add(prepared.stored.plan.id)
     if not plans:
         return 0
-    follower = Follower(workspace, cluster, prepared.progress, frozenset(plans), request, no_room=no_room)
-    pause = workspace.settings.limits.poll if cluster.kind == "slurm" else min(1.0, workspace.settings.limits.poll)
-    try:
-        return 0 if follow(follower, console, pause=pause) else 1
-    except KeyboardInterrupt:
-        console.print("\nThe view has ended; the jobs go on. See them with [bold]flock-hpc monitor[/], "
-                      "end them with [bold]flock-hpc cancel[/].")
-        return 130
+    return wait_for(console, workspace, cluster, Follower(workspace, cluster, prepared.progress, frozenset(plans),
+                                                          request, no_room=no_room))
+
+
+def without_generating(console: Console, workspace: Workspace, selection: Selection) -> tuple[Selection, list[str]]:
+    """The selection without models whose answers are made at this moment, and the baselines of which that is so.
+
+    Says which models are left out.
+    """
+    from dataclasses import replace
+
+    from rich.markup import escape
+
+    from automate.arena.context import baseline_map
+    from automate.campaign.plans import of_kind, read_plans
+    from automate.campaign.state import look
+
+    if not of_kind(read_plans(workspace), "generate"):
+        return selection, []
+    busy = look(workspace).busy("generate")
+    for model in [model for model in selection.models if model in busy]:
+        view = busy[model]
+        console.print(f"{escape(model)}: left alone, its answers are being generated (batch {view.batch.number}, "
+                      f"{view.state}, job {view.job})")
+    rivals = [model for model in baseline_map(workspace.settings.baseline).values() if model in busy]
+    return replace(selection, models=tuple(model for model in selection.models if model not in busy)), rivals

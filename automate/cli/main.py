@@ -17,8 +17,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("workspaces", "Make a workspace, or adopt a folder that has Arena-Hard runs."),
     "validate-only": ("checks", "Check everything that can be known before a GPU is asked for."),
     "plan": ("planning", "Forecast GPU-hours, walltime and finish, and propose --time and batch size."),
+    "generate": ("generating", "Generate the answers of models that lack them."),
     "judge": ("judging", "Plan, render and submit judge batches."),
+    "run": ("running", "Generate, judge and report, as one chain of jobs."),
+    "status": ("status", "Show which answers and judgments are complete, missing, invalid or stale."),
+    "repair": ("status", "Do exactly what is missing or invalid: mend, generate, judge."),
     "monitor": ("watching", "Show jobs, progress of each model, logs and failures."),
+    "leaderboard": ("leaderboard", "Show scores with intervals, ranks and the quality of the judge."),
+    "curves": ("curves", "Score over training steps, by run, rank and learning rate, with plots."),
+    "report": ("report", "Write one page to send to a colleague: scores, curves, judge quality, games."),
     "cancel": ("watching", "Cancel this campaign's jobs, and no others."),
     "nodes": ("nodes", "Show nodes that broke jobs, and forgive them."),
     "logs": ("watching", "Show a batch's logs."),
@@ -29,11 +36,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("keeping", "Put a campaign into one archive, before its workspace expires."),
     "import": ("keeping", "Take an archive into a new workspace, or into one that is there."),
     "run-batch": ("inside", "(used by job scripts) Run one batch inside its job."),
+    "run-answers": ("inside", "(used by job scripts) Generate one batch of answers inside its job."),
+    "write-report": ("inside", "(used by the report job) Write leaderboard, curves and report."),
     "hand-in": ("inside", "(used by the refill job) Hand in what fits now."),
     "local-runner": ("inside", "(used by the local executor) Run the local queue."),
     "doctor-probe": ("doctoring", "(used by the doctor's job) Look at a compute node."),
 }
-HIDDEN = {"run-batch", "hand-in", "local-runner", "doctor-probe"}
+HIDDEN = {"run-batch", "run-answers", "write-report", "hand-in", "local-runner", "doctor-probe"}
 
 
 class LazyGroup(click.Group):

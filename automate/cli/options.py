@@ -62,24 +62,52 @@ def workspace_option(function: F) -> F:
                         help="The workspace (default: this folder or one above it).")(function)
 
 
-def selection_options(function: F) -> F:
-    """How models are selected."""
-    for option in (
+def _apply(function: F, options: Sequence[Callable[[F], F]]) -> F:
+    for option in reversed(options):  # so that help lists them in this order
+        function = option(function)
+    return function
+
+
+def naming_options(function: F) -> F:
+    """How models are named, and where jobs run."""
+    return _apply(function, (
         click.option("--all", "all_models", is_flag=True, help="Every model of the models file."),
         click.option("--models", multiple=True, metavar="NAME...", help="These models."),
         click.option("--models-file", type=click.Path(path_type=Path, dir_okay=False),
                      help="Names from this file instead, one a line."),
         click.option("--from-api-config", is_flag=False, flag_value="", default=None, metavar="[GLOB]",
                      help="Names from api_config.yaml that match GLOB (default: models_pattern of the settings)."),
-        click.option("--missing", is_flag=True, help="Only models whose games are not all played."),
-        click.option("--baseline", help="Judge against this model instead of the settings' baseline."),
         click.option("--limit-questions", type=click.IntRange(min=1), metavar="N",
                      help="Only the first N questions: a smoke run."),
         click.option("--executor", type=click.Choice(["auto", "slurm", "local"]),
                      help="Where jobs run (default: Slurm if it is on this machine, else here)."),
-    ):
-        function = option(function)
-    return function
+    ))
+
+
+def selection_options(function: F) -> F:
+    """How models are selected for judging."""
+    return naming_options(_apply(function, (
+        click.option("--missing", is_flag=True, help="Only models whose games are not all played."),
+        click.option("--baseline", help="Judge against this model instead of the settings' baseline."),
+    )))
+
+
+def batch_options(function: F) -> F:
+    """What is done with batches."""
+    return _apply(function, (
+        click.option("--batch-size", type=click.IntRange(min=1), metavar="N",
+                     help="Models a job (default: the settings' 10)."),
+        click.option("--dry-run", is_flag=True,
+                     help="Write scripts and configs and say what they would do; submit nothing."),
+        click.option("--submit", "submit_", is_flag=True, help="Submit the jobs."),
+        click.option("--wait", is_flag=True, help="With --submit: follow the jobs to their end."),
+        click.option("--skip-missing", is_flag=True,
+                     help="Leave models out that are not ready, and go on with the others."),
+        click.option("--max-parallel", type=click.IntRange(min=1), metavar="N", help="At most N batches at once."),
+        click.option("--max-gpu-hours", type=Finite(min=0, min_open=True), metavar="N",
+                     help="The campaign takes at most N GPU-hours (default: limits.max_gpu_hours)."),
+        click.option("--array/--no-array", "array", default=None, help="One array job (default), or one job a batch."),
+    ))
 
 
 def open_here(workspace_dir: Path | None, **overrides: Value) -> Workspace:

@@ -56,19 +56,24 @@ def cancel(ctx: click.Context, workspace_dir: Path | None, dry_run: bool) -> Non
     """Cancel every job of this workspace that waits or runs. No other job of yours is touched."""
     from automate.campaign.cancelling import cancel as cancel_jobs
     from automate.campaign.cancelling import small_jobs
+    from automate.campaign.chain_report import active_reports
+    from automate.campaign.kinds import JUDGE, kind_of
     from automate.campaign.state import look
 
     workspace = open_here(workspace_dir)
     state = look(workspace)
-    small = small_jobs(workspace, state)
-    if not state.active and not small:
+    small, reports = small_jobs(workspace, state), active_reports(workspace, state)
+    if not state.active and not small and not reports:
         click.echo("no job of this workspace waits or runs")
         return
     if dry_run:
         for job in small:
             click.echo(f"would cancel job {job}: it hands in batches that wait for room")
+        for job in reports:
+            click.echo(f"would cancel job {job}: it writes the report")
         for view in state.active:
-            click.echo(f"would cancel job {view.job}: batch {view.batch.number}, {view.state}")
+            what = "answers batch" if view.kind == "generate" else "batch"
+            click.echo(f"would cancel job {view.job}: {what} {view.batch.number}, {view.state}")
         return
     jobs, problems = cancel_jobs(workspace, state)
     for job in jobs:
@@ -76,7 +81,10 @@ def cancel(ctx: click.Context, workspace_dir: Path | None, dry_run: bool) -> Non
     for problem in problems:
         click.echo(problem, err=True)
     if jobs:
-        click.echo("What was played is kept; 'flock-hpc judge --submit' goes on from there.")
+        kinds = {kind_of(view.kind) for view in state.active} or {JUDGE}
+        commands = " and ".join(f"'{kind.submit}'" for kind in sorted(kinds, key=lambda one: one.command))
+        goes = "goes" if len(kinds) == 1 else "go"
+        click.echo(f"What was played is kept; {commands} {goes} on from there.")
     else:
         click.echo("No job was cancelled; the campaign goes on as it was.")
     ctx.exit(1 if problems else 0)
@@ -88,9 +96,10 @@ def cancel(ctx: click.Context, workspace_dir: Path | None, dry_run: bool) -> Non
 @click.option("-f", "--follow", "follow_", is_flag=True, help="Go on showing what is written, until the batch ends.")
 @click.option("-n", "--lines", "count", default=40, show_default=True, help="Lines of each log to begin with.")
 @click.option("--paths", is_flag=True, help="Only the logs' paths.")
-def logs(workspace_dir: Path | None, batch: int, follow_: bool, count: int, paths: bool) -> None:
-    """Show the logs of BATCH (its number): output, errors and the judge server's own."""
+@click.option("--answers", is_flag=True, help="Of the batch that generates answers: those have numbers of their own.")
+def logs(workspace_dir: Path | None, batch: int, follow_: bool, count: int, paths: bool, answers: bool) -> None:
+    """Show the logs of BATCH (its number): output, errors and the server's own."""
     from automate.campaign.logs import show
 
     workspace = open_here(workspace_dir)
-    show(workspace, batch, click.echo, follow=follow_, count=count, paths_only=paths)
+    show(workspace, batch, click.echo, follow=follow_, count=count, paths_only=paths, answers=answers)

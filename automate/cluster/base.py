@@ -20,8 +20,8 @@ class Cluster(Protocol):
                after: str | None = None, exclude: str | None = None) -> str:
         """Hand a script over (`indexes`: as an array of these tasks; `after`: when that job has ended).
 
-        `after` may name several jobs, with ? between them: when any of them has ended. `exclude`: on none of these
-        nodes. Returns the job id. Raises SubmitError.
+        `after` may name several jobs: with ? between them, when any of them has ended; with commas, when all have.
+        `exclude`: on none of these nodes. Returns the job id. Raises SubmitError.
         """
 
     def find(self, name: str, since: float) -> list[str]:

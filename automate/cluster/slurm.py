@@ -80,7 +80,7 @@ class SlurmCluster:
         if indexes:
             arguments.append(f"--array={compress(indexes)}" + (f"%{parallel}" if parallel else ""))
         if after:
-            arguments.append("--dependency=" + "?".join(f"afterany:{job}" for job in after.split("?")))
+            arguments += [dependency(after), "--kill-on-invalid-dep=yes"]
         if exclude:
             arguments.append(f"--exclude={exclude}")
         said = slurm([*arguments, str(script)])
@@ -131,6 +131,12 @@ def not_cancelled(said: Said, jobs: Sequence[str]) -> list[str]:
     if not named:
         return [f"job {job}: {said.words}" for job in jobs]
     return [f"job {job}: {' '.join(words.split()) or 'scancel refused it'}" for job, words in refused]
+
+
+def dependency(after: str) -> str:
+    """sbatch's option for a job that waits for others: all of `1,2`, any of `1?2`."""
+    mark = "?" if "?" in after else ","
+    return "--dependency=" + mark.join(f"afterany:{job}" for job in after.split(mark))
 
 
 def max_array_size(default: int = 1001) -> int:

@@ -20,7 +20,8 @@ class Submission:
     """One handing over: `tasks` maps array indexes to batch numbers; `{0: n}` is a job of its own.
 
     `by` says who did it: user, wait (`--wait`), refill (the small job) or job (a batch's own successor); `user` is the
-    login name. A refill job itself has no tasks. `after` may name several jobs with ? between them.
+    login name. A refill job itself has no tasks. `after` may name several jobs: with ? between them, any one of them is
+    waited for, with commas all of them.
     """
 
     id: str

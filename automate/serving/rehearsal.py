@@ -51,9 +51,10 @@ async def _unknown(request: web.Request) -> web.Response:
     return error_reply(f"there is no {request.method} {request.path}", 404)
 
 
-def make_app(model: str, behaviour: Behaviour, api_key: str | None = None) -> web.Application:
+def make_app(model: str, behaviour: Behaviour, api_key: str | None = None,
+             also: Sequence[str] = ()) -> web.Application:
     """The stand-in judge as an application; its runner should cancel handlers whose client has gone."""
-    judge = RehearsalJudge(model, behaviour)
+    judge = RehearsalJudge(model, behaviour, also)
     app = web.Application(client_max_size=LARGEST_BODY, middlewares=[_key_check(api_key)] if api_key else ())
     app.router.add_get("/health", judge.health)
     app.router.add_get("/metrics", judge.metrics)
@@ -112,7 +113,7 @@ async def _serve(args: argparse.Namespace, behaviour: Behaviour) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    app = make_app(args.model, behaviour, os.environ.get("VLLM_API_KEY") or None)
+    app = make_app(args.model, behaviour, os.environ.get("VLLM_API_KEY") or None, args.also)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
@@ -130,6 +131,8 @@ async def _serve(args: argparse.Namespace, behaviour: Behaviour) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The judge's name, where it listens, and how it behaves."""
     parser.add_argument("--model", required=True, metavar="NAME", help="the model it says it serves")
+    parser.add_argument("--also", action="append", default=[], metavar="NAME",
+                        help="another model that it serves, as an adapter is served")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--uds", type=Path, metavar="PATH", help="listen on this Unix socket")
     where.add_argument("--port", type=int, metavar="N", help="listen on this TCP port; 0 takes a free one")

@@ -96,6 +96,7 @@ class Behaviour:
     health_fails_after: int | None = _option(
         None, _at_least(0, int), "/health answers 503 once so many completions are answered")
     sticky: bool = _option(False, None, "transient faults strike every try, not only the first")
+    answers: bool = _option(False, None, "answer as a candidate: text, and no verdict")
     ignore_structured: bool = _option(False, None, "answer as if structured choices had not been asked for")
 
     def __post_init__(self) -> None:

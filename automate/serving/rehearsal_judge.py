@@ -8,6 +8,7 @@ import asyncio
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -109,8 +110,8 @@ def error_reply(message: str, status: int, param: str | None = None) -> web.Resp
 class RehearsalJudge:
     """The handlers of one stand-in judge, and what they have counted."""
 
-    def __init__(self, model: str, behaviour: Behaviour) -> None:
-        self.model, self.behaviour = model, behaviour
+    def __init__(self, model: str, behaviour: Behaviour, also: Sequence[str] = ()) -> None:
+        self.model, self.behaviour, self.also = model, behaviour, tuple(also)
         self.answered = self.running = self.prompt_tokens = self.generation_tokens = self._serial = 0
         self._pool = TokenPool(behaviour.kv_tokens or UNLIMITED_KV_TOKENS)
         self._prefixes = PrefixCache(self._pool.size, behaviour.bytes_per_token)
@@ -144,12 +145,12 @@ class RehearsalJudge:
         return web.Response(status=503 if failed or self._loading() else 200)
 
     async def models(self, _: web.Request) -> web.Response:
-        """The one model there is."""
+        """The models there are: one, and those that are served beside it as adapters are."""
         if self._loading():
             return error_reply("still loading", 503)
-        model = {"id": self.model, "object": "model", "created": int(time.time()), "owned_by": OWNER,
-                 "max_model_len": self.behaviour.context}
-        return json_reply({"object": "list", "data": [model]})
+        served = [{"id": name, "object": "model", "created": int(time.time()), "owned_by": OWNER,
+                   "max_model_len": self.behaviour.context} for name in (self.model, *self.also)]
+        return json_reply({"object": "list", "data": served})
 
     async def tokenize(self, request: web.Request) -> web.Response:
         """The token count of messages, or of a bare prompt."""
@@ -195,7 +196,7 @@ class RehearsalJudge:
         if self._loading():
             return error_reply("still loading", 503)
         try:
-            asked = read_chat(body, self.model)
+            asked = read_chat(body, self.model, self.also)
             prompt_tokens = count_chat(asked.texts, self.behaviour.bytes_per_token)
             check_room(prompt_tokens, asked.max_tokens, self.behaviour.context)
             if asked.switched and self.behaviour.refuse_switch:

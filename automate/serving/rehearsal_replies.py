@@ -5,7 +5,7 @@ Never reads a clock, a socket or a random number, so two judges always treat one
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -43,13 +43,17 @@ class RequestRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What matters of one chat completion request. `thinking`: not switched off; `switched`: the template is told."""
+    """What matters of one chat completion request. `thinking`: not switched off; `switched`: the template is told.
+
+    `model`: who is asked, where that is not the server's own model.
+    """
 
     texts: tuple[str, ...]
     max_tokens: int | None
     choices: tuple[str, ...]
     thinking: bool = True
     switched: bool = False
+    model: str = ""
 
     @property
     def is_probe(self) -> bool:
@@ -101,10 +105,10 @@ def _text_of(message: object) -> str:
     return "".join(part["text"] for part in parts)
 
 
-def read_chat(body: bytes, model: str) -> ChatRequest:
-    """One chat completion request for this model."""
+def read_chat(body: bytes, model: str, also: Collection[str] = ()) -> ChatRequest:
+    """One chat completion request for this model, or for one that is served beside it."""
     payload = read_object(body)
-    if payload.get("model", model) != model:
+    if payload.get("model", model) != model and payload.get("model") not in also:
         raise RequestRefusedError(f"The model `{payload['model']}` does not exist.", "model", 404)
     if payload.get("stream"):
         raise RequestRefusedError("a rehearsal judge does not stream", "stream")
@@ -115,7 +119,8 @@ def read_chat(body: bytes, model: str) -> ChatRequest:
         raise RequestRefusedError(f"max_tokens must be a number of at least 1, not {most}", "max_tokens")
     switches = payload.get("chat_template_kwargs")
     off = isinstance(switches, dict) and switches.get("enable_thinking") is False
-    return ChatRequest(texts_of(payload.get("messages")), most, _choices(payload), not off, switches is not None)
+    return ChatRequest(texts_of(payload.get("messages")), most, _choices(payload), not off, switches is not None,
+                       str(payload.get("model", model)))
 
 
 def _choices(payload: dict[str, Any]) -> tuple[str, ...]:
@@ -233,6 +238,8 @@ def fitting_choice(choices: Sequence[str], label: str) -> str:
 
 def reply_text(behaviour: Behaviour, request: ChatRequest) -> str:
     """What the judge says, without its thoughts; a probe's reply is never wrong."""
+    if behaviour.answers:
+        return answer_text(request)
     label = verdict(request.texts)
     if request.choices and not behaviour.ignore_structured:
         return fitting_choice(request.choices, label)
@@ -245,6 +252,17 @@ def reply_text(behaviour: Behaviour, request: ChatRequest) -> str:
     if fault == "wrong_label":
         return f"{_OPENING} {_WRONG[prompt[0] % 2]}"
     return _verdict_text(label[0] if fault == "short_label" else label)
+
+
+def answer_text(request: ChatRequest) -> str:
+    """What a candidate says: text with headings, lists and bold words, other for each prompt and each model."""
+    key = prompt_key((*request.texts, request.model))
+    sentence = "This stands where a model's answer would stand."
+    parts = [f"Rehearsed answer {key.hex()[:8]}; it means nothing."]
+    parts += [f"## Part {number}\n\n{' '.join([sentence] * (1 + key[number] % 4))}" for number in range(1, key[0] % 4)]
+    if draw(key, "list") < 0.5:
+        parts.append("\n".join(f"- **Point {number}**: {sentence}" for number in range(1, 2 + key[5] % 4)))
+    return "\n\n".join(parts)
 
 
 def _verdict_text(label: str) -> str:

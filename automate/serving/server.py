@@ -12,15 +12,15 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from automate.errors import FlockError, ServerError
 from automate.processes import descendants
 from automate.serving import causes
 from automate.serving.client import Address, JudgeClient
+from automate.serving.launch import Death as Death
+from automate.serving.launch import Launch as Launch
 from automate.serving.places import free_port, socket_folder
 
 Say = Callable[[str], None]
@@ -28,32 +28,6 @@ PROBE = [{"role": "user", "content": "Reply with one word."}]
 HURRY = 4.0
 """Seconds that a server has to end when its job may be killed at any moment."""
 MARK = "FLOCK_HPC_SERVER"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How to start a server: `command` is followed by its address arguments."""
-
-    command: Sequence[str]
-    model: str
-    transport: Literal["uds", "tcp"]
-    log: Path
-    load_timeout: float = 3600.0
-    stop_timeout: float = 20.0
-    restarts: int = 2
-    request_timeout: float = 1800.0
-    environment: Mapping[str, str] | None = None
-    node_faults: int = 2
-
-
-@dataclass(frozen=True)
-class Death:
-    """A server that ended or never became ready: when (epoch seconds), the class of its cause, and what was seen."""
-
-    time: float
-    cause: str
-    what: str
-    node_fault: bool
 
 
 def sweep(mark: str) -> int:
@@ -147,7 +121,7 @@ class JudgeServer:
                 if self._stopping or not self._helps(cause) or failures > self.launch.restarts:
                     self._give_up(cause, error)
                     return
-                self.say(f"judge server: restart {failures} of {self.launch.restarts}")
+                self.say(f"{self.launch.who} server: restart {failures} of {self.launch.restarts}")
 
     def _helps(self, cause: causes.Cause) -> bool:
         """Whether a restart can help; on a node whose own faults have killed enough servers it can't."""
@@ -155,10 +129,11 @@ class JudgeServer:
         return cause.restart_helps and not (cause.node_fault and faults >= self.launch.node_faults)
 
     def _give_up(self, cause: causes.Cause, error: FlockError) -> None:
+        own = error.todo if cause is causes.UNKNOWN else None
         again = "" if self._helps(cause) else "; starting it again would not help"
-        self._error = ServerError(f"the judge's server failed: {cause.name} ({error.what}){again}",
+        self._error = ServerError(f"the {self.launch.who}'s server failed: {cause.name} ({error.what}){again}",
                                   where=str(self.launch.log),
-                                  todo=(error.todo if cause is causes.UNKNOWN else None) or cause.todo)
+                                  todo=self.launch.advice(own or cause.todo))
         self._error.hopeless = not cause.restart_helps
         self._error.node_fault = cause.node_fault
         self._ready.set()
@@ -170,10 +145,10 @@ class JudgeServer:
         log = causes.tail(self.launch.log)
         cause = causes.classify(log.rpartition("=== start ")[2], status)
         if self._stopping:
-            self.say(f"judge server: it ended with the job ({error.what})")
+            self.say(f"{self.launch.who} server: it ended with the job ({error.what})")
             return cause
         self.deaths.append(Death(time.time(), cause.name, error.what, cause.node_fault))
-        self.say(f"judge server: {error.what}; cause: {cause.name}; last lines of {self.launch.log}:")
+        self.say(f"{self.launch.who} server: {error.what}; cause: {cause.name}; last lines of {self.launch.log}:")
         for line in log.split("\n"):
             self.say(f"  | {line}")
         return cause
@@ -194,10 +169,11 @@ class JudgeServer:
         await self._spawn([*self.launch.command, *arguments])
         self._client = JudgeClient(address, self.launch.model, key=self._key, timeout=self.launch.request_timeout)
         await self._client.__aenter__()
-        self.say(f"judge server: started, waiting until it is ready (at most {self.launch.load_timeout:g} s)")
+        self.say(f"{self.launch.who} server: started, waiting until it is ready "
+                 f"(at most {self.launch.load_timeout:g} s)")
         await self._wait_ready(self._client, began)
         self.loads.append(time.monotonic() - began)
-        self.say(f"judge server: ready after {self.loads[-1]:.1f} s at {address}")
+        self.say(f"{self.launch.who} server: ready after {self.loads[-1]:.1f} s at {address}")
         self._ready.set()
 
     async def _spawn(self, command: Sequence[str]) -> None:
@@ -216,7 +192,8 @@ class JudgeServer:
                     *guard, *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
                     pass_fds=(read,), start_new_session=True, env=environment)
         except OSError as error:
-            raise ServerError(f"can't start the judge's server: {error}", where=str(self.launch.log)) from error
+            raise ServerError(f"can't start the {self.launch.who}'s server: {error}",
+                              where=str(self.launch.log)) from error
         finally:
             os.close(read)
 

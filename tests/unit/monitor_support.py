@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from automate.campaign.monitoring.failures import Failure
-from automate.campaign.monitoring.picture import BadNode, BatchLine, Finish, JobLine, ModelLine, Queue, Snapshot
+from automate.campaign.monitoring.picture import (
+    AnswerLine,
+    BadNode,
+    BatchLine,
+    Finish,
+    JobLine,
+    ModelLine,
+    Queue,
+    Snapshot,
+)
 from automate.campaign.monitoring.vitals import GpuLine, Rates, ServerLine
 
 NOW = 1_700_000_000.0
@@ -94,3 +103,18 @@ def campaign(models: int = 120, size: int = 10) -> Snapshot:
         rates=Rates(3.26, 24_680, 4_220, 62, 8, 0.62, 0.44, 142_000, 163_118, 97, 3, 0),
         finish=Finish(NOW + 40_000, NOW + 32_000, NOW + 55_000), gpu_hours=34.2, max_gpu_hours=120.0,
         queue=Queue(NOW - 4), notices=("not Arena-Hard's prompt (flock-hpc's own prompts)",))
+
+
+def generating(names: tuple[str, ...] = ("one", "two", "three")) -> Snapshot:
+    """A campaign that makes answers beside its games: jobs of both kinds, a failure, a batch that waits for room."""
+    lines = tuple(AnswerLine(name, 750, 300 if place else 740, 440 if place else 0, 2 * place, place, {"too_long": 10}, place,
+                             "can't be read" if place == 2 else "") for place, name in enumerate(names))
+    waiting = BatchLine(4, "20240101_000001", "planned", None, names, 0, 750, 750, "waits for room (MaxSubmitJobs)",
+                        kind="generate")
+    answers = (playing(1, kind="generate"), job(2, phase="draining", kind="generate", rate=7.0))
+    return picture(
+        tuple(model(name, "no answers", 0, 0) for name in names), running=(playing(1), *answers),
+        pending=(job(3, "queued", reason="Priority", words="others come first", nodes="", kind="generate"),),
+        unknown=(job(5, "unknown", evidence="no Slurm here", kind="generate"),),
+        failures=(failed(6, work="generate"),), batches=(waiting, batch(4, "planned", 0, 10, why="not submitted")),
+        baseline_answers={names[-1]: None}, answers=lines, rates=Rates(answers_per_second=12.5, jobs=2))

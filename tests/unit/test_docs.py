@@ -16,6 +16,7 @@ from automate.campaign.monitoring.failures import KINDS, Failure
 from automate.campaign.monitoring.picture import (
     ICONS,
     SCHEMA,
+    AnswerLine,
     BadNode,
     BatchLine,
     Finish,
@@ -88,7 +89,8 @@ def test_the_readme_has_every_command(command: str) -> None:
 @pytest.mark.parametrize(("title", "kind"), [
     ("## `--json`", Snapshot), ("## A job", JobLine), ("## A judge server", ServerLine), ("## A GPU", GpuLine),
     ("## A model", ModelLine), ("## A failure", Failure), ("## A batch", BatchLine), ("## Rates", Rates),
-    ("## The finish", Finish), ("## A bad node", BadNode), ("## The queue", Queue)])
+    ("## The finish", Finish), ("## A bad node", BadNode), ("## The queue", Queue),
+    ("## A model's answers", AnswerLine)])
 def test_the_page_on_the_monitor_has_every_key(title: str, kind: type) -> None:
     part = section(DOCS / "monitor.md", title).partition("\n| state |")[0].partition("\n| kind |")[0]
     table = rows(part)

@@ -180,7 +180,7 @@ def test_files_are_written_anew_where_the_workspace_was_moved(tmp_path: Path, mo
     workspace, cluster = replace(old, root=tmp_path / "new"), FakeCluster()
     stored = read_plans(workspace)[0]
     assert foreign_files(workspace, stored, [1])
-    monkeypatch.setattr("automate.campaign.handing.load_match", lambda _: type("M", (), {"prompts": make_prompts()}))
+    monkeypatch.setattr("automate.campaign.plans.load_prompts", lambda *_: make_prompts())
     done = handed(workspace, stored, cluster, numbers=[2, 3])
     assert done.notes == [f"the workspace was moved from {tmp_path}/old: the files of 2 batches were written anew"]
     assert f"{tmp_path}/old" not in workspace.batch_script(2).read_text() + workspace.array_script(1).read_text()
@@ -279,7 +279,7 @@ def test_models_that_a_newer_plan_has_are_left_out_of_a_batch_that_waits(tmp_pat
     accepted(workspace, newer.plan.id, 2)
     state = state_of(workspace, stored)
     assert never_submitted(workspace, state, stored, read_plans(workspace)) == [1]
-    monkeypatch.setattr("automate.campaign.handing.load_match", lambda _: type("M", (), {"prompts": make_prompts()}))
+    monkeypatch.setattr("automate.campaign.plans.load_prompts", lambda *_: make_prompts())
     done = handed(workspace, stored, cluster, state=state, numbers=[1])
     assert done.notes == ["models that a newer plan has taken over are left out"]
     assert [took[1] for took in cluster.took] == [[1]]

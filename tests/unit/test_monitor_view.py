@@ -19,7 +19,18 @@ from automate.cli.views.marks import ASCII, UNICODE, Marks, marks_for
 from automate.cli.views.monitor_text import lines, short_line
 from automate.cli.views.numbers import clock, memory, moment, percent, short
 from automate.cli.views.screen import Screen
-from tests.unit.monitor_support import HOSTILE, NOW, batch, campaign, failed, job, model, picture, playing
+from tests.unit.monitor_support import (
+    HOSTILE,
+    NOW,
+    batch,
+    campaign,
+    failed,
+    generating,
+    job,
+    model,
+    picture,
+    playing,
+)
 
 SIZES = [(40, 10), (80, 24), (100, 30), (149, 40), (150, 40), (200, 50)]
 TITLES = ["=== Arena Hard Judgment Monitor ===", "🏃 Running Judgment Jobs", "⏳ Pending Judgment Jobs",
@@ -41,6 +52,7 @@ def hostile() -> Snapshot:
 
 
 SNAPSHOTS = {"empty": picture(), "large": campaign(), "small": campaign(20), "hostile": hostile(),
+             "answers": generating(), "hostile answers": generating(HOSTILE),
              "done": picture(tuple(model(f"m{i}", "complete", 10, 10) for i in range(3)))}
 
 
@@ -85,6 +97,27 @@ def test_the_text_keeps_the_titles_that_scripts_look_for() -> None:
     assert "🏃 Running Judgment Jobs (3):" in text
     assert "  4711_3  capella judge-batch-3  alice  R  15:30  1  c1\n" in text
     assert "🏃 Running Judgment Jobs: None" in "\n".join(lines(picture(), 80))
+
+
+def test_jobs_that_make_answers_have_sections_of_their_own() -> None:
+    text = "\n".join(lines(generating()))
+    assert "🏃 Running Judgment Jobs (1):" in text and "🏃 Running Generation Jobs (2):" in text
+    assert "4711_1  capella judge-batch-1  alice" in text and "4711_1  capella answer-batch-1  alice" in text
+    assert "generating 15:30; 412 of 7500 answers, 1.6 answers/s" in text
+    assert "draining: starts no more answers" in text and "⏳ Pending Generation Jobs (1):" in text
+    assert "1340 of 2250 answers (59.6%), 1 of 3 models complete" in text
+    assert "🟡 two: 300 of 750, 1 due again after a change, 2 empty, 10 given up (10 too_long)" in text
+    assert "answers batch 6, job 4711_6: failed" in text and "Baseline Model (three): NOT FOUND; 440 are still" in text
+    assert "  answers batch 4: waits for room (MaxSubmitJobs)" in text and "  batch 4: not submitted" in text
+    assert "Generation" not in "\n".join(lines(campaign()))
+
+
+def test_the_live_view_shows_answers_beside_games() -> None:
+    rows = "\n".join(shown(generating(), 100, 60))
+    for part in ("Running Judgment Jobs (1)", "Running Generation Jobs (2)", "Pending Generation Jobs (1)",
+                 "Answers (2)", "answers/s 12.5", "(answers batch 5): no Slurm here", "answers batch 4: waits"):
+        assert part in rows, part
+    assert "1340 of 2250 answers" in short_line(generating())
 
 
 def test_the_table_has_its_older_form_where_there_is_room() -> None:

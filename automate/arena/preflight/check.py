@@ -141,7 +141,7 @@ def _rivals(workspace: Workspace, questions: Sequence[Question], found: list[Fin
         answers = _load(workspace, name, found, "FH201", None)
         if answers is not None:
             mine = [question for question in questions if names[question.category] == name]
-            found += _of_baseline(answers, mine, total)
+            found += [*_of_baseline(answers, mine, total), *_of_rehearsed(workspace, answers, None)]
             texts |= {category: answers.texts for category in total if names[category] == name}
     return texts
 
@@ -200,6 +200,13 @@ def _of_answers(bench: Bench, answers: Answers) -> Iterator[Finding]:
         yield note("FH109", model, f"its rows name '{answers.row_model}'; the file's name counts", model=model)
 
 
+def _of_rehearsed(workspace: Workspace, answers: Answers, model: str | None) -> Iterator[Finding]:
+    if answers.rehearsed:
+        report = note if workspace.settings.judge.kind == "rehearsal" else error
+        yield report("FH113", answers.model, f"{answers.rehearsed} of its answers are a rehearsal's and mean nothing",
+                     "generate them with generate.kind: vllm ('flock-hpc generate')", model)
+
+
 def _plain(messages: Sequence[Message]) -> int:
     return sum(len(_RUN.sub(r"\1\1\1", message["content"]).encode()) for message in messages)
 
@@ -241,7 +248,7 @@ def check(workspace: Workspace, models: Sequence[str], *, cluster: Cluster | Non
         if name_problem(model) is None:
             found += _of_model(workspace, bench, model)
             answers = _load(workspace, model, found, "FH103", model)
-            found += _of_answers(bench, answers) if answers else ()
+            found += [*_of_answers(bench, answers), *_of_rehearsed(workspace, answers, model)] if answers else ()
             if answers and context:
                 long += _long_games(bench, answers, context - min(asked.min_output_tokens, asked.max_tokens))
     bad = {finding.model for finding in found if finding.level is Level.ERROR}

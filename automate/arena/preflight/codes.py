@@ -15,6 +15,7 @@ CODES: dict[str, str] = {
     "FH110": "no model can be judged",
     "FH111": "the baseline is among the models to judge",
     "FH112": "the bench's questions can't be read",
+    "FH113": "answers are a rehearsal's: they mean nothing, and only a rehearsal judge takes them",
     "FH201": "the baseline's answers: complete, or missing, incomplete, double or unreadable",
     "FH202": "the baseline is not in api_config.yaml",
     "FH203": "a category has no baseline",

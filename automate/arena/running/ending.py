@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from automate.arena.batches import Batch, Plan, plan_tag
 from automate.arena.running.gpu_hours import may_go_on
-from automate.arena.running.job_config import JobConfig
+from automate.arena.running.job_config import JUDGING, JobConfig, Words
 from automate.arena.running.runlog import RunLog, own_job_id, own_node, read_runs
 from automate.cluster import own_job
 from automate.cluster.own_job import OwnJob
@@ -25,9 +25,6 @@ DRAIN_SIGNAL = "USR2"
 """Not USR1, which NCCL may take for itself."""
 NODE_FAILED = "node failed"
 SIGNALS = ("SIGTERM", "SIGINT")
-NO_ROOM = "limits.max_gpu_hours leaves no room for another start: raise it, then 'flock-hpc judge --submit'"
-NEVER_PLAYED = ("the time limit was over before a game could be played\n"
-                "  -> raise slurm.time above what loading the judge takes, then run 'flock-hpc judge --submit'")
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,17 @@ class Next:
         return {"kind": self.kind, "why": self.why, "job": self.job}
 
 
+def no_room(words: Words) -> str:
+    """Why no other start is asked for where the GPU-hours are used up."""
+    return f"limits.max_gpu_hours leaves no room for another start: raise it, then '{words.submit}'"
+
+
+def never_played(words: Words) -> str:
+    """What is to be said of a start that never got through to its work."""
+    return (f"the time limit was over before {words.article} could be {words.past}\n"
+            f"  -> raise slurm.time above what loading the {words.server} takes, then run '{words.submit}'")
+
+
 def longest_game(runs: Iterable[Mapping[str, Any]], judge: str) -> float:
     """Seconds of the longest games that earlier starts measured with this judge: the 95th percentile's worst."""
     found = []
@@ -90,14 +98,14 @@ def why_ended(own: OwnJob | None, signal: str) -> str:
     return "cancelled" if own.ending else signal
 
 
-def decide(end: End, own: OwnJob | None, *, most: int, local: bool) -> Next:
+def decide(end: End, own: OwnJob | None, *, most: int, local: bool, words: Words = JUDGING) -> Next:
     """Whether and how the batch goes on. `most`: starts in all."""
     if own is not None and own.requeued and not end.cancelled:
         return Next("slurm", f"{end.stopped_by}: Slurm puts it into the queue again by itself")
-    none = _reason_to_stop(end, most)
+    none = _reason_to_stop(end, most, words)
     if none is not None:
         return Next("none", none)
-    what = f"{end.left if end.left is not None else 'its'} games are left"
+    what = f"{end.left if end.left is not None else 'its'} {words.things} are left"
     if end.stopped_by == NODE_FAULT and not local:
         return Next("successor", f"{what}; a new job stays away from this node")
     if own is not None and own.requeue is False:
@@ -105,18 +113,18 @@ def decide(end: End, own: OwnJob | None, *, most: int, local: bool) -> Next:
     return Next("requeue", what)
 
 
-def _reason_to_stop(end: End, most: int) -> str | None:
+def _reason_to_stop(end: End, most: int, words: Words) -> str | None:
     if end.cancelled or end.stopped_by == "cancelled":
-        return "cancelled: 'flock-hpc judge --submit' goes on from here"
+        return f"cancelled: '{words.submit}' goes on from here"
     if end.stopped_by not in (TIME_LIMIT, NODE_FAULT, "preempted"):
-        return f"ended by {end.stopped_by}: 'flock-hpc judge --submit' goes on from here"
+        return f"ended by {end.stopped_by}: '{words.submit}' goes on from here"
     if end.left == 0:
-        return "nothing is left to play"
+        return f"nothing is left to {words.verb}"
     if end.never_played:
-        return ("the time limit was over before a game could be played: raise slurm.time above the judge's load time, "
-                "then 'flock-hpc judge --submit'")
+        return (f"the time limit was over before {words.article} could be {words.past}: raise slurm.time above the "
+                f"{words.server}'s load time, then '{words.submit}'")
     if end.starts >= most:
-        return f"it was started {end.starts} times already (limits.requeues): 'flock-hpc judge --submit' goes on"
+        return f"it was started {end.starts} times already (limits.requeues): '{words.submit}' goes on"
     return None
 
 
@@ -135,7 +143,8 @@ class GoOn:
     def end_of(self, stopped_by: str, left: int | None, played: int, hindered: bool = False) -> End:
         """The end of this start, with what the workspace's files say of the batch."""
         mine = [run for run in read_runs(self.config.workspace.runs)
-                if (run.get("plan"), run.get("batch")) == (self.config.plan, self.config.batch)]
+                if (run.get("plan"), run.get("batch"), run.get("kind", "judge"))
+                == (self.config.plan, self.config.batch, self.config.kind)]
         before = any(run.get("played") for run in mine)
         return End(stopped_by, left, played, len(mine), self._cancelled(), hindered, before)
 
@@ -148,10 +157,10 @@ class GoOn:
     def finish(self, log: RunLog, end: End, own: OwnJob | None) -> Next:
         """Decide, write it down, and do it; what could not be done is written down too."""
         most = self.config.settings.limits.requeues + 1
-        step = decide(end, own, local=self.local, most=most)
+        step = decide(end, own, local=self.local, most=most, words=self.config.words)
         log.update(next=step.record)
         if step.kind in ("requeue", "successor") and not may_go_on(self.config.workspace):  # asks of what was written
-            step = Next("none", f"{step.why}; {NO_ROOM}")
+            step = Next("none", f"{step.why}; {no_room(self.config.words)}")
             log.update(next=step.record)
         if step.kind == "requeue":
             step = self._try(self._requeue, step, log, "none" if self.local else "successor")
@@ -185,10 +194,11 @@ class GoOn:
         """Hand a new job in for the same batch, with its intent written down first; not for a faulty node."""
         workspace, config = self.config.workspace, self.config
         batch = Batch(config.batch, config.models, 0)
-        plan = Plan(config.plan, plan_tag(workspace, config.plan), baseline_tag(config.settings.baseline), (batch,))
+        plan = Plan(config.plan, plan_tag(workspace, config.plan), baseline_tag(config.settings.baseline), (batch,),
+                    kind=config.kind)
         book, cluster = SubmissionBook(workspace.submissions), SlurmCluster()
         parallel, others = self.beside(book.all())
-        submission = new_submission(plan.id, plan.job_name(batch), workspace.batch_script(batch.number), "slurm",
+        submission = new_submission(plan.id, plan.job_name(batch), config.script, "slurm",
                                     {0: batch.number}, array=False, parallel=parallel, by="job")
         away = [config.settings.slurm.exclude, own_node(self.environ) if stopped_by == NODE_FAULT else None]
         acting = [job for job, status in cluster.look(others).items() if status.state.active] if others else []

@@ -8,41 +8,65 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from automate import claims
-from automate.arena.context import load_answers
-from automate.arena.games import Game, Match
-from automate.arena.judge import question_major
-from automate.arena.ledger import ModelLedger
 from automate.arena.running.job_config import JobConfig
 from automate.cluster.queue import job_alive
 from automate.errors import ClaimedError, FlockError, StorageError
 
 
+class Ledger(Protocol):
+    """One model's records and the file that is made from them, of either kind of work."""
+
+    notes: list[str]
+
+    @property
+    def rows_path(self) -> Path:
+        """The file that is made from them."""
+
+    def open(self, writer_name: str) -> None:
+        """Mend, read, and begin a record file of this name."""
+
+    def sync(self) -> None:
+        """Flush to the file system."""
+
+    def close(self) -> None:
+        """Flush and close."""
+
+
+L = TypeVar("L", bound=Ledger)
+
+
 @dataclass
-class Holdings:
-    """Claims and ledgers of one start of one batch. `stopped` says that the job must end."""
+class Holdings(Generic[L]):
+    """Claims and ledgers of one start of one batch. `stopped` says that the job must end.
+
+    `claim_of` gives the folder of a model's claim, `ledger_of` its ledger, or why there is none.
+    """
 
     config: JobConfig
     say: Callable[[str], None]
     stopped: Callable[[], bool]
-    ledgers: dict[str, ModelLedger] = field(default_factory=dict)
+    claim_of: Callable[[str], Path]
+    ledger_of: Callable[[str], L | str]
+    ledgers: dict[str, L] = field(default_factory=dict)
     held: list[claims.Claim] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
-    async def take_all(self, match: Match, writer: str) -> None:
+    async def take_all(self, writer: str) -> None:
         """Claim the batch's models and open their ledgers; what can't be had is left out, and said so."""
         for model in self.config.models:
-            answers = load_answers(self.config.workspace, model)
-            if answers is None:
-                self.say(f"{model}: no answers; left out")
+            ledger = self.ledger_of(model)
+            if isinstance(ledger, str):
+                self.say(f"{model}: {ledger}; left out")
                 self.skipped.append(model)
                 continue
             claim = await self._claim(model)
             if claim is None:
                 continue
-            ledger = ModelLedger(self.config.workspace, model, match, answers, self.config.settings.limits.attempts)
             try:
                 ledger.open(writer)
             except StorageError as error:
@@ -57,7 +81,7 @@ class Holdings:
 
     async def _claim(self, model: str) -> claims.Claim | None:
         """A model's claim; waits for a dead holder's heartbeat to grow old, and leaves a live holder alone."""
-        folder = self.config.workspace.claim(model)
+        folder = self.claim_of(model)
         stale = self.config.settings.limits.claim_stale
         deadline = time.monotonic() + stale + 10
         while True:
@@ -69,13 +93,6 @@ class Holdings:
                     self.skipped.append(model)
                     return None
             await asyncio.sleep(min(1.0, stale / 4))
-
-    def due(self, match: Match) -> list[Game]:
-        """The games to play, question by question over all models."""
-        questions = match.questions[: self.config.limit_questions]
-        uids = [question.uid for question in questions]
-        chosen = set(uids)
-        return question_major([ledger.due(chosen) for ledger in self.ledgers.values()], uids)
 
     def close(self) -> list[FlockError]:
         """Flush and close everything and give the claims up; what failed."""

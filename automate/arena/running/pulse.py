@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from automate import claims
-from automate.arena.judge import Engine
-from automate.arena.ledger import ModelLedger
+from automate.arena.judge import Playing
 from automate.arena.running.ending import STALLED, TIME_LIMIT
+from automate.arena.running.holdings import Ledger
 from automate.arena.running.runlog import RunLog
 from automate.arena.running.telemetry import Telemetry
 from automate.arena.running.timelimit import TimeLimit
@@ -54,12 +54,12 @@ class Standstill:
 class Pulse:
     """What is done every few seconds as long as an engine plays. `stop` is told why the job must end."""
 
-    engine: Engine
+    engine: Playing
     total: int
     log: RunLog
     telemetry: Telemetry
     held: Collection[claims.Claim]
-    ledgers: Mapping[str, ModelLedger]
+    ledgers: Mapping[str, Ledger]
     stall: float
     stale: float
     up: Callable[[], bool]
@@ -67,6 +67,7 @@ class Pulse:
     stop: Callable[[str], None]
     facts: Callable[[], Mapping[str, object]]
     time_limit: TimeLimit
+    thing: str = "game"
     _began: float = field(default_factory=time.monotonic)
     _said: float = field(default_factory=time.monotonic)
     _asked: float = float("-inf")
@@ -90,7 +91,7 @@ class Pulse:
             tally = self.engine.tally
             waited = standstill.look(time.monotonic(), tally.played + tally.unanswered, self.up())
             if waited is not None:
-                self.stop(f"{STALLED}: no game has ended for {in_words(waited)} (limits.stall)")
+                self.stop(f"{STALLED}: no {self.thing} has ended for {in_words(waited)} (limits.stall)")
 
     async def _gpus(self) -> None:
         if time.monotonic() - self._asked >= GPUS_EVERY:
@@ -110,5 +111,5 @@ class Pulse:
         if now - self._said >= SAY_EVERY:
             self._said = now
             rate = tally.played / max(now - self._began, 1e-9)
-            self.say(f"{tally.played} of {self.total} games, {rate:.1f} a second, "
+            self.say(f"{tally.played} of {self.total} {self.thing}s, {rate:.1f} a second, "
                      f"{self.engine.limiter.in_flight} in flight")

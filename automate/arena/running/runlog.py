@@ -41,7 +41,8 @@ def own_restart(environ: Mapping[str, str] | None = None) -> int:
 class RunLog:
     """The record of one start of one batch. Its keys, each absent where it is not known (yet):
 
-    plan, batch, judge, job, restart, holder, node, gpus (cards asked for), gpu (their name), time_limit (seconds);
+    kind (judge, or generate: then games are answers, and there is no judge), plan,
+    batch, judge, job, restart, holder, node, gpus (cards asked for), gpu (their name), time_limit (seconds);
     phase (starting, loading, playing, draining, ended), started, updated, ended (epoch seconds), seconds (of this
     start, by a clock that never jumps), play_seconds; due, played, unanswered, in_flight, outcomes, usage (tokens of
     prompts, replies, cached), game_seconds (median, p95, max), rate (games/s over the last minute);

@@ -27,8 +27,11 @@ from automate.settings import Judge
 from automate.workspace import Workspace
 
 
-def launch_of(config: JobConfig, script: Path, environment: Mapping[str, str] | None = None) -> Launch:
-    """How this batch's judge server is started: by the batch's own script, with `environment` besides its own.
+def launch_of(config: JobConfig, script: Path, environment: Mapping[str, str] | None = None,
+              model: str | None = None) -> Launch:
+    """How this batch's server is started: by the batch's own script, with `environment` besides its own.
+
+    `model` is the name that it serves; none: the judge's.
 
     A node on which servers died of its own fault before gets fewer tries.
     """
@@ -36,8 +39,8 @@ def launch_of(config: JobConfig, script: Path, environment: Mapping[str, str] | 
     job = own_job_id() or f"pid{os.getpid()}"
     transport = "tcp" if judge.engine == "upstream" else judge.server.transport
     return Launch(
-        command=["bash", str(script), "serve"], model=judge.name, transport=transport,
-        log=config.workspace.logs / f"judge-batch-{config.batch}_{job}_{config.plan}.server.log",
+        command=["bash", str(script), "serve"], model=model or judge.name, transport=transport,
+        log=config.server_log(job), who=config.words.server, settings=config.words.command,
         load_timeout=judge.server.load_timeout, stop_timeout=judge.server.stop_timeout,
         restarts=judge.server.restarts, request_timeout=judge.request_timeout, environment=environment,
         node_faults=max(1, config.settings.limits.bad_node_deaths - faults_here(config)),

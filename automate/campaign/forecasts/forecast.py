@@ -39,6 +39,7 @@ from automate.campaign.forecasts.estimates import (
 from automate.campaign.forecasts.history import game_seconds, number, pace, queue_wait, starts_of
 from automate.campaign.forecasts.prompt_sizes import PromptSizes, prompt_sizes
 from automate.campaign.forecasts.rates import Guess, Interval, Rates, learn
+from automate.campaign.kinds import runs_of
 from automate.campaign.plans import read_plans
 from automate.campaign.state import BatchView, CampaignState
 from automate.cluster.submit import SubmissionBook
@@ -82,7 +83,7 @@ def weight_bytes(workspace: Workspace) -> tuple[int | None, str]:
 def rates_of(workspace: Workspace, runs: Sequence[Mapping[str, Any]] | None = None) -> Rates:
     """The rates of the settings' judge, by the workspace's run records (`runs`: only by these). Reads plans."""
     plans = {stored.plan.id: stored.settings for stored in read_plans(workspace)}
-    starts = starts_of(read_runs(workspace.runs) if runs is None else runs, plans)
+    starts = starts_of(runs_of(read_runs(workspace.runs) if runs is None else runs, "judge"), plans)
     wait = queue_wait(SubmissionBook(workspace.submissions).all(), starts)
     size, unseen = weight_bytes(workspace)
     return learn(starts, workspace.settings, weight_bytes=size, unseen=unseen, wait=wait)

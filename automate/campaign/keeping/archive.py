@@ -65,6 +65,7 @@ def folders_of(workspace: Workspace) -> dict[str, Path]:
         "profiles": workspace.profiles, "templates": workspace.templates, "plans": workspace.plans,
         "submissions": workspace.submissions, "runs": workspace.runs, "nodes": workspace.nodes,
         "superseded": workspace.superseded, "journal": workspace.journals,
+        "answers": workspace.answer_journal("any").parent.parent,
     }
 
 
@@ -81,7 +82,8 @@ def allowed(name: str) -> bool:
     return len(parts) > 1 and parts[0] in _FOLDERS
 
 
-_FOLDERS = frozenset({"profiles", "templates", "plans", "submissions", "runs", "nodes", "superseded", "journal"})
+_FOLDERS = frozenset({"profiles", "templates", "plans", "submissions", "runs", "nodes", "superseded", "journal",
+                      "answers"})
 
 
 def _in_checkout(parts: Sequence[str]) -> bool:

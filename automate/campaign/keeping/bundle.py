@@ -143,12 +143,14 @@ def _parts(workspace: Workspace, lines: int, environ: Mapping[str, str]) -> Iter
         yield from _files(name, _newest(folder, RECORDS))
     for name, folder in (("profiles", workspace.profiles), ("templates", workspace.templates)):
         yield from _files(name, _newest(folder, RECORDS))
-    for name, folder in (("logs", workspace.logs), ("logs/local", workspace.local_queue)):
+    for name, folder in (("logs", workspace.logs), ("logs/answers", workspace.answer_logs),
+                         ("logs/local", workspace.local_queue)):
         for path in _newest(folder, LOGS):
-            if folder == workspace.logs or path.suffix in (".log", ".json"):
+            if folder != workspace.local_queue or path.suffix in (".log", ".json"):
                 yield f"{name}/{path.name}", log_end(path, lines)
-    yield from _files("scripts", _newest(workspace.scripts, SCRIPTS))
-    yield from _files("configs", _newest(workspace.configs, SCRIPTS))
+    for name, folder in (("scripts", workspace.scripts), ("configs", workspace.configs),
+                         ("scripts/answers", workspace.answer_scripts), ("configs/answers", workspace.answer_configs)):
+        yield from _files(name, _newest(folder, SCRIPTS))
     yield "files.txt", _made(lambda: listing(workspace))
 
 

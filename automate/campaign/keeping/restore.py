@@ -125,7 +125,7 @@ class Restoring:
                             todo="import into an empty folder, or move those files away")
 
     def _rules(self) -> Rules:
-        strict: Rules = {"journal": self._record, "superseded": self._strict}
+        strict: Rules = {"journal": self._record, "answers": self._record, "superseded": self._strict}
         mild: Rules = dict.fromkeys(folders_of(self.workspace), self._mild)
         return {**mild, **strict, "plans": self._state, "submissions": self._state, "runs": self._state,
                 "settings": self._settings, CHECKOUT: self._checkout}
@@ -281,7 +281,8 @@ class Restoring:
     # --- do -------------------------------------------------------------------------------------
     def apply(self) -> None:
         """Move everything to its place: records first, the settings last, so that half of it is no workspace."""
-        for name, target in sorted(self.moves.items(), key=lambda item: not item[0].startswith("journal/")):
+        records = ("journal/", "answers/")
+        for name, target in sorted(self.moves.items(), key=lambda item: not item[0].startswith(records)):
             target.parent.mkdir(parents=True, exist_ok=True)
             self.staged.files[name].replace(target)
         last = self.workspace.settings_file

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import pwd
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,19 @@ _BY_STOP = {"time limit": "time_limit", "preempted": "preempted", "cancelled": "
 _WAS = ("preempted", "requeued", "cancelled")
 
 
+_ANSWERS = (
+    ("'flock-hpc judge", "'flock-hpc generate"), ("judge server", "model server"), ("games due", "answers due"),
+    ("no game was", "no answer was"), ("plays just those", "asks just those"), ("slurm.mem", "generate.slurm.mem"),
+    ("slurm.time", "generate.slurm.time"), ("slurm.partition", "generate.slurm.partition"))
+"""Words of judging, and those of generating answers."""
+
+
 @dataclass(frozen=True)
 class Failure:
-    """A batch whose newest job ended with games due: its class, evidence, next step, and what the job did about it."""
+    """A batch whose newest job ended with games due: its class, evidence, next step, and what the job did about it.
+
+    `work`: judge or generate; of a batch that generates, answers are due.
+    """
 
     batch: int
     plan: str
@@ -61,6 +72,7 @@ class Failure:
     node: str = ""
     facts: tuple[str, ...] = ()
     next: str = ""
+    work: str = "judge"
 
 
 def next_words(run: Mapping[str, Any], starts: int, requeues: int) -> str:
@@ -96,10 +108,22 @@ def failure(workspace: Workspace, view: BatchView, due: int, runs: Sequence[Mapp
     for path in logs:  # the log has a place of its own
         cause = cause.removeprefix(f"{path}: ")
     node = "" if kind == "not_started" else text(run, "node") or (view.status.nodes if view.status else "")
-    return Failure(
+    found = Failure(
         view.batch.number, view.stored.plan.id, view.job or "", view.state, cause, todo,
         view.status.evidence if view.status else "", str(logs[-1]) if logs else None, kind, due, node,
         _facts(view, run, node), next_words(run, starts, workspace.settings.limits.requeues))
+    return found if view.kind == "judge" else _of_answers(found)
+
+
+def _of_answers(found: Failure) -> Failure:
+    """A failure of a batch that generates answers, in its own words."""
+    def own(text: str) -> str:
+        for old, new in _ANSWERS:
+            text = text.replace(old, new)
+        return re.sub(r"flock-hpc logs (\d+)", r"flock-hpc logs \1 --answers", text)
+
+    return replace(found, cause=own(found.cause), todo=own(found.todo), facts=tuple(map(own, found.facts)),
+                   next=own(found.next), work="generate")
 
 
 def _logs(workspace: Workspace, view: BatchView) -> list[Path]:

@@ -5,22 +5,32 @@ Only looks: no submission, no change. What can't be known is shown as unknown, w
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from automate.arena.benchmark import read_models_file
-from automate.arena.context import baseline_map, load_answers, load_match
+from automate.arena.batches import PlanKind
+from automate.arena.context import load_match
 from automate.arena.counting.progress import Progress
+from automate.campaign.answer_counts import AnswerCounts
+from automate.campaign.kinds import runs_of
 from automate.campaign.monitoring import outlook
 from automate.campaign.monitoring.failures import Failure, failure
-from automate.campaign.monitoring.lines import bare_line, batch_lines, job_line, latest_views, model_line
-from automate.campaign.monitoring.picture import ICONS, SCHEMA, BatchLine, JobLine, ModelLine, Queue, Snapshot
+from automate.campaign.monitoring.lines import answer_lines, bare_line, batch_lines, job_line, latest_views, model_line
+from automate.campaign.monitoring.picture import (
+    ICONS,
+    SCHEMA,
+    AnswerLine,
+    BatchLine,
+    JobLine,
+    ModelLine,
+    Queue,
+    Snapshot,
+)
+from automate.campaign.monitoring.sources import Mark, baseline_answers, inputs, logs, needs_slurm, of_this, stamp
+from automate.campaign.monitoring.sources import names as names_of
 from automate.campaign.monitoring.vitals import Rates, RunFiles, Vitals, rates, usual_load, vitals
-from automate.campaign.state import BatchView, CampaignState, look
+from automate.campaign.state import CampaignState, look
 from automate.errors import FlockError, StorageError
 from automate.names import baseline_tag
 from automate.workspace import Workspace
@@ -29,7 +39,9 @@ __all__ = ["ICONS", "SCHEMA", "BatchLine", "Failure", "JobLine", "ModelLine", "S
 
 ASK_EVERY = 10.0
 """Seconds between two questions to Slurm, however often the view is drawn."""
-Mark = tuple[object, ...]
+MOST_PROBLEMS = 5
+"""Lines about one model's answers, at most."""
+KINDS: tuple[PlanKind, ...] = ("judge", "generate")
 
 
 class Watch:
@@ -45,7 +57,7 @@ class Watch:
         self._strict = strict
         self._clock = clock
         self._workspace = reopen()
-        self._opened = _stamp(self._workspace.settings_file)
+        self._opened = stamp(self._workspace.settings_file)
         self._state = CampaignState((), ())
         self._runs = RunFiles(self._workspace.runs)
         self._counted: Mark | None = None
@@ -54,6 +66,9 @@ class Watch:
         self._why_not: list[str] = []
         self._bare: list[ModelLine] = []
         self._baseline: dict[str, int | None] = {}
+        self._bare_of: dict[str, tuple[Mark, ModelLine]] = {}
+        self._replied: Mark = ()
+        self._replies: AnswerCounts | None = None
         self._failures: dict[Mark, Failure] = {}
 
     def look(self) -> Snapshot:
@@ -64,12 +79,13 @@ class Watch:
         queue = self._ask(workspace, problems)
         runs = self._runs.read()
         state = self._state
-        names = _names(workspace, state, problems)
+        names = names_of(workspace, state, problems)
         models = self._count(workspace, names, problems)
+        answers = self._count_answers(workspace, problems)
         due = {model.model: model.due for model in models}
-        counted = {model.model for model in models if model.wanted}
-        load = usual_load(runs, workspace.settings.judge.name)
-        lines = [job_line(view, now, runs, load, workspace.settings.limits.requeues) for view in state.active]
+        loads = {kind: usual_load(runs_of(runs, kind), workspace.settings.judge.name) for kind in KINDS}
+        lines = [job_line(view, now, runs, loads[view.kind], workspace.settings.limits.requeues)
+                 for view in state.active]
         running = tuple(line for line in lines if line.state == "running")
         speed, (used, reserved) = _speed(state, now), outlook.gpu_hours(workspace, state, runs)
         return Snapshot(
@@ -78,18 +94,19 @@ class Watch:
             baseline=baseline_tag(workspace.settings.baseline), baseline_answers=self._answers(),
             running=running, pending=tuple(line for line in lines if line.state == "queued"),
             unknown=tuple(line for line in lines if line.state not in ("running", "queued")),
-            models=tuple(models), failures=self._failed(workspace, state, due, counted, runs),
-            logs=_logs(workspace.logs),
-            batches=batch_lines(workspace, state, models), rates=speed, queue=queue,
-            finish=outlook.finish(workspace, state, due, runs, now), bad_nodes=outlook.bad_nodes(workspace, runs),
+            models=tuple(models), failures=self._failed(workspace, state, models, answers, runs),
+            logs=logs(workspace.logs, workspace.answer_logs), answers=answers,
+            batches=batch_lines(workspace, state, models, answers), rates=speed, queue=queue,
+            finish=outlook.finish(workspace, state.of_kind("judge"), due, runs_of(runs, "judge"), now),
+            bad_nodes=outlook.bad_nodes(workspace, runs),
             gpu_hours=used, gpu_hours_set_aside=reserved, max_gpu_hours=workspace.settings.limits.max_gpu_hours)
 
     def _open(self, problems: list[str]) -> Workspace:
         """The workspace, opened anew where its settings file was written since."""
-        stamp = _stamp(self._workspace.settings_file)
-        if stamp != self._opened:
+        now = stamp(self._workspace.settings_file)
+        if now != self._opened:
             try:
-                self._workspace, self._opened = self._reopen(), stamp
+                self._workspace, self._opened = self._reopen(), now
             except FlockError as error:
                 if self._strict:
                     raise
@@ -105,14 +122,14 @@ class Watch:
                 raise
             problems.append(f"the jobs are shown as they were before: {error}")
             return Queue()
-        self._state = _of_this(workspace, state)
-        problem = state.queue_problem if _needs_slurm(workspace, state) else None
+        self._state = of_this(workspace, state)
+        problem = state.queue_problem if needs_slurm(workspace, state) else None
         return Queue(self._clock() - state.asked, problem or "")
 
     def _count(self, workspace: Workspace, names: list[str], problems: list[str]) -> list[ModelLine]:
         """Every model's games: made anew where names or settings changed, else what was written since."""
         mark = (*names, workspace.settings.model_dump_json())
-        if self._progress is None and (mark, _inputs(workspace, names)) == self._broken:
+        if self._progress is None and (mark, inputs(workspace, names)) == self._broken:
             problems += self._why_not
             return self._bare
         try:
@@ -123,14 +140,14 @@ class Watch:
                 self._progress.refresh(inputs=True)
         except (FlockError, OSError) as error:
             return self._bare_lines(workspace, names, mark, error, problems)
-        batch_of = {model: view.batch.number for view in self._state.batches if view.status
+        batch_of = {model: view.batch.number for view in self._state.of_kind("judge").batches if view.status
                     for model in view.batch.models}
         entries = self._progress.models if self._progress else {}
         return [model_line(model, entry, batch_of.get(model)) for model, entry in entries.items()]
 
     def _load(self, workspace: Workspace, names: list[str]) -> None:
         self._progress = None
-        self._baseline = _baseline_answers(workspace)
+        self._baseline = baseline_answers(workspace)
         self._progress = Progress(workspace, load_match(workspace), names)
 
     def _bare_lines(self, workspace: Workspace, names: list[str], mark: Mark, error: Exception,
@@ -139,12 +156,39 @@ class Watch:
         read."""
         self._progress = None
         with contextlib.suppress(FlockError):
-            self._baseline = _baseline_answers(workspace)
+            self._baseline = baseline_answers(workspace)
         self._why_not = [str(error)]
-        self._bare = [bare_line(workspace, model) for model in names]
-        self._broken = None if isinstance(error, OSError | StorageError) else (mark, _inputs(workspace, names))
+        self._bare = [self._bare_line(workspace, model) for model in names]
+        self._broken = None if isinstance(error, OSError | StorageError) else (mark, inputs(workspace, names))
         problems += self._why_not
         return self._bare
+
+    def _bare_line(self, workspace: Workspace, model: str) -> ModelLine:
+        """A model's line without games, made anew where its answer file was written since."""
+        mark = stamp(workspace.answer_file(model))
+        kept = self._bare_of.get(model)
+        if kept is None or kept[0] != mark:
+            kept = self._bare_of[model] = (mark, bare_line(workspace, model))
+        return kept[1]
+
+    def _count_answers(self, workspace: Workspace, problems: list[str]) -> tuple[AnswerLine, ...]:
+        """Answers of all models that were ever in a generation batch; files are read where they were written since."""
+        models = list(dict.fromkeys(model for view in self._state.of_kind("generate").batches
+                                    for model in view.batch.models))
+        mark = (*models, workspace.settings.model_dump_json())
+        try:
+            if not models:
+                self._replies = None
+            elif self._replies is None or mark != self._replied:
+                self._replies, self._replied = AnswerCounts(workspace, models), mark
+            else:
+                self._replies.refresh()
+        except (FlockError, OSError) as error:
+            self._replies = None
+            problems += [str(error)] if str(error) not in problems else []
+        for status in self._replies.statuses.values() if self._replies else ():
+            problems += [text for text in (status.problems[:MOST_PROBLEMS] if status else ()) if text not in problems]
+        return answer_lines(self._replies, self._state)
 
     def _told(self, workspace: Workspace) -> tuple[str, ...]:
         prompts = self._progress.match.prompts if self._progress else None
@@ -158,13 +202,17 @@ class Watch:
         return {model: len(theirs[model].texts) if model in theirs else count
                 for model, count in self._baseline.items()}
 
-    def _failed(self, workspace: Workspace, state: CampaignState, due: Mapping[str, int], counted: set[str],
-                runs: list[dict[str, Any]]) -> tuple[Failure, ...]:
-        """Batches whose newest job ended with games due, or badly where games can't be counted; a log is
+    def _failed(self, workspace: Workspace, state: CampaignState, models: Sequence[ModelLine],
+                answers: Sequence[AnswerLine], runs: list[dict[str, Any]]) -> tuple[Failure, ...]:
+        """Batches whose newest job ended with games (or answers) due, or badly where they can't be counted; a log is
         read once for each end of a job."""
         found: dict[Mark, Failure] = {}
+        counts: dict[str, dict[str, int]] = {
+            "judge": {one.model: one.due for one in models if one.wanted},
+            "generate": {one.model: one.due for one in answers if not one.problem}}
         for view in latest_views(state):
-            games = sum(due.get(model, 0) for model in view.batch.models)
+            counted = counts[view.kind]
+            games = sum(counted.get(model, 0) for model in view.batch.models)
             unsure = view.state != "completed" and not all(model in counted for model in view.batch.models)
             if not view.may_act and (games or unsure):
                 updated = (view.run or {}).get("updated")
@@ -179,78 +227,6 @@ def snapshot(workspace: Workspace) -> Snapshot:
     return Watch(lambda: workspace, strict=True).look()
 
 
-def _needs_slurm(workspace: Workspace, state: CampaignState) -> bool:
-    """Whether it matters that Slurm can't be asked: not where all jobs run on this machine."""
-    kinds = {submission.executor for submission in state.submissions}
-    executor = workspace.settings.executor
-    return "slurm" in kinds or executor == "slurm" or (executor == "auto" and not kinds)
-
-
 def _speed(state: CampaignState, now: float) -> Rates:
     running: list[Vitals] = [vitals(view.run, now) for view in state.active if view.state == "running"]
     return rates([one for one in running if one.phase != "ended"])
-
-
-def _stamp(path: Path) -> Mark:
-    try:
-        stat = path.stat()
-    except OSError:
-        return ()
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
-
-def _baseline_answers(workspace: Workspace) -> dict[str, int | None]:
-    """Answers of each baseline model; None where it has no answer file."""
-    found: dict[str, int | None] = {}
-    for model in sorted(set(baseline_map(workspace.settings.baseline).values())):
-        answers = load_answers(workspace, model)
-        found[model] = len(answers.texts) if answers else None
-    return found
-
-
-def _inputs(workspace: Workspace, names: list[str]) -> Mark:
-    """The files without which games can't be counted, as they are now."""
-    models = [*names, *sorted(set(baseline_map(workspace.settings.baseline).values()))]
-    files = [workspace.questions, workspace.bench_settings, workspace.judge_utils]
-    return tuple(_stamp(path) for path in [*files, *map(workspace.answer_file, models)])
-
-
-def _names(workspace: Workspace, state: CampaignState, problems: list[str]) -> list[str]:
-    """The models file's names, and those of batches that are not in it."""
-    names: list[str] = []
-    try:
-        listed = read_models_file(workspace.models_file)
-        names = list(listed.names)
-        problems += listed.problems
-    except FlockError as error:
-        problems.append(str(error))
-    extra = [model for view in state.batches if view.submissions or view.status for model in view.batch.models]
-    return [name for name in dict.fromkeys([*names, *extra]) if name != workspace.settings.baseline]
-
-
-def _of_this(workspace: Workspace, state: CampaignState) -> CampaignState:
-    """Without ended batches of other baselines, judges or benches; whatever may still act is always shown."""
-    settings, tag = workspace.settings, baseline_tag(workspace.settings.baseline)
-
-    def mine(view: BatchView) -> bool:
-        theirs = view.stored.settings
-        return (view.stored.plan.baseline, theirs.get("bench"), theirs.get("judge", {}).get("name")) == (
-            tag, settings.bench, settings.judge.name)
-
-    return replace(state, batches=tuple(view for view in state.batches if view.may_act or mine(view)))
-
-
-def _logs(folder: Path, most: int = 5) -> tuple[tuple[str, int, float], ...]:
-    """Path, size and time of the newest logs."""
-    found = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    stat = entry.stat()
-                except OSError:
-                    continue  # removed since
-                found.append((entry.path, stat.st_size, stat.st_mtime))
-    except OSError:
-        return ()
-    return tuple(sorted(found, key=lambda item: -item[2])[:most])

@@ -10,6 +10,7 @@ from typing import Any
 from automate.arena.running.gpu_hours import gpus_of
 from automate.campaign import budget
 from automate.campaign.forecasts.forecast import expected_end
+from automate.campaign.kinds import JUDGE, under
 from automate.campaign.monitoring.picture import BadNode, Finish
 from automate.campaign.nodes import node_table
 from automate.campaign.state import CampaignState
@@ -20,7 +21,8 @@ Run = Mapping[str, Any]
 
 def gpu_hours(workspace: Workspace, state: CampaignState, runs: Sequence[Run]) -> tuple[float | None, float | None]:
     """GPU-hours used, and set aside for jobs in the queue; None where the campaign's jobs have no GPU."""
-    if not gpus_of(workspace.settings):
+    kinds = {view.kind for view in state.batches} | {JUDGE.name}
+    if not any(gpus_of(under(workspace, kind).settings) for kind in kinds):
         return None, None
     usage = budget.gpu_hours(workspace, state, runs)
     return usage.used, usage.reserved

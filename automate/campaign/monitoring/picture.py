@@ -17,7 +17,10 @@ ICONS = {"complete": "✅", "partial": "🟡", "waiting": "🟡", "unknown": "�
 
 @dataclass(frozen=True)
 class JobLine:
-    """A job that waits or runs, or of which nobody can tell, with what it says of itself."""
+    """A job that waits or runs, or of which nobody can tell, with what it says of itself.
+
+    `kind`: judge or generate; `rate`, `played`, `due` and `unanswered` are of games or of answers.
+    """
 
     job: str
     batch: int
@@ -48,6 +51,7 @@ class JobLine:
     server: ServerLine | None = None
     gpu_use: tuple[GpuLine, ...] = ()
     note: str = ""
+    kind: str = "judge"
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class ModelLine:
 @dataclass(frozen=True)
 class BatchLine:
     """A batch with its newest job and its models' games; `why` says why it is not handed in, where it isn't.
-    `counted`: whether the games of all its models could be counted."""
+    `counted`: whether the games of all its models could be counted. Of a `kind` generate they are answers."""
 
     batch: int
     plan: str
@@ -88,6 +92,25 @@ class BatchLine:
     due: int
     why: str = ""
     counted: bool = True
+    kind: str = "judge"
+
+
+@dataclass(frozen=True)
+class AnswerLine:
+    """A model whose answers are or were generated: of `wanted` questions `done` have an answer and `due` lack one.
+
+    `failed`: questions that were given up, by reason; `problem`: why its answers can't be counted.
+    """
+
+    model: str
+    wanted: int
+    done: int
+    due: int
+    empty: int = 0
+    stale: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
+    batch: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -143,6 +166,13 @@ class Snapshot:
     gpu_hours_set_aside: float | None = None
     max_gpu_hours: float | None = None
     queue: Queue = field(default_factory=Queue)
+    answers: tuple[AnswerLine, ...] = ()
+
+    def jobs(self, kind: str) -> tuple[tuple[JobLine, ...], tuple[JobLine, ...], tuple[JobLine, ...]]:
+        """Jobs of a kind of work: running, pending, unknown."""
+        one, two, three = (tuple(job for job in jobs if job.kind == kind)
+                           for jobs in (self.running, self.pending, self.unknown))
+        return one, two, three
 
     @property
     def totals(self) -> dict[str, int]:
@@ -154,6 +184,8 @@ class Snapshot:
             "games": sum(m.games for m in self.models), "wanted": sum(m.wanted for m in self.models),
             "due": sum(m.due for m in self.models),
             "nulls": sum(sum(m.nulls.values()) for m in self.models),
+            "answers": sum(one.done for one in self.answers), "answers_wanted": sum(one.wanted for one in self.answers),
+            "answers_due": sum(one.due for one in self.answers),
         }
 
     @property

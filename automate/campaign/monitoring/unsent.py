@@ -4,24 +4,26 @@ Only reads; asks no Slurm, so that a limit of Slurm's own is told by its refusal
 
 from __future__ import annotations
 
+from automate.arena.batches import PlanKind
 from automate.campaign.budget import budget_room
+from automate.campaign.kinds import kind_of, under
 from automate.campaign.refill import refills
 from automate.campaign.state import BatchView, CampaignState
 from automate.campaign.waiting import asked_for, held, limit_then
 from automate.workspace import Workspace
 
-SUBMIT = "'flock-hpc judge --submit'"
 
-
-def planned(workspace: Workspace, state: CampaignState, due: dict[str, int]) -> list[BatchView]:
-    """Batches that no job was ever made for, and of which a model has games due and no job.
+def planned(workspace: Workspace, state: CampaignState, due: dict[str, int],
+            kind: PlanKind = "judge") -> list[BatchView]:
+    """Batches of a kind of work that no job was ever made for, and of which a model has games due and no job.
 
     Of the newest plan, and of older ones that wait for room where no newer plan has taken them over.
     """
+    state = state.of_kind(kind)
     newest = max((view.stored.plan.id for view in state.batches), default="")
     plans = sorted({view.stored.plan.id: view.stored for view in state.batches}.values(), key=lambda one: one.plan.id)
-    wait = {(view.stored.plan.id, view.batch.number) for view in held(workspace, state, plans, ())}
-    busy = state.busy_models
+    wait = {(view.stored.plan.id, view.batch.number) for view in held(workspace, state, plans, (), kind)}
+    busy = state.busy(kind)
     return [view for view in state.batches
             if view.status is None and (view.stored.plan.id == newest
                                         or (view.stored.plan.id, view.batch.number) in wait)
@@ -31,19 +33,20 @@ def planned(workspace: Workspace, state: CampaignState, due: dict[str, int]) -> 
 def why_unsent(workspace: Workspace, state: CampaignState, view: BatchView) -> str:
     """Why a batch has no job, in words, with the next step."""
     plan, number = view.stored.plan.id, view.batch.number
+    submit = f"'{kind_of(view.kind).submit}'"
     if workspace.stopped(plan).exists():
-        return f"the campaign was cancelled; {SUBMIT} goes on"
+        return f"the campaign was cancelled; {submit} goes on"
     mine = [sub for sub in state.submissions if sub.plan == plan and number in sub.tasks.values()]
     if mine:
         last = max(mine, key=lambda sub: sub.intended)
         if last.refused:
             return f"refused: {last.refused}"
         if last.job is None:
-            return f"nobody knows whether it was taken; {SUBMIT} finds out"
-        return f"the cluster doesn't know its job {last.job} any more; {SUBMIT} hands it in again"
+            return f"nobody knows whether it was taken; {submit} finds out"
+        return f"the cluster doesn't know its job {last.job} any more; {submit} hands it in again"
     if plan not in asked_for(workspace, state, [view.stored]):
-        return f"not submitted: {SUBMIT} does that"
-    return f"waits for room{_limit(workspace, state, plan)}; {_who(workspace, state, plan)}"
+        return f"not submitted: {submit} does that"
+    return f"waits for room{_limit(under(workspace, view.kind), state, plan)}; {_who(workspace, state, view)}"
 
 
 def _limit(workspace: Workspace, state: CampaignState, plan: str) -> str:
@@ -57,8 +60,9 @@ def _limit(workspace: Workspace, state: CampaignState, plan: str) -> str:
     return f" (held back by {then} when it was tried)" if then else ""
 
 
-def _who(workspace: Workspace, state: CampaignState, plan: str) -> str:
+def _who(workspace: Workspace, state: CampaignState, view: BatchView) -> str:
     small = refills(state)
-    if small and workspace.waiting(plan).exists():
+    if small and workspace.waiting(view.stored.plan.id).exists():
         return f"the small job {small[-1].job} hands it in when a batch ends"
-    return f"'judge --wait' or the next {SUBMIT} hands it in"
+    kind = kind_of(view.kind)
+    return f"'{kind.command} --wait' or the next '{kind.submit}' hands it in"

@@ -87,6 +87,7 @@ class Vitals:
     gpu_use: tuple[GpuLine, ...] = ()
     deaths: tuple[str, ...] = ()
     age: float | None = None
+    kind: str = "judge"
 
     @property
     def old(self) -> bool:
@@ -119,12 +120,16 @@ def vitals(run: Run | None, now: float) -> Vitals:
         played=whole(run, "played"), due=whole(run, "due"), in_flight=whole(run, "in_flight"),
         unanswered=whole(run, "unanswered"), server=_server(run, now), gpu_use=gpus,
         deaths=tuple(text(death, "cause") or "unknown" for death in items(run, "deaths")),
-        age=None if updated is None else max(0.0, now - updated))
+        age=None if updated is None else max(0.0, now - updated),
+        kind="generate" if run.get("kind") == "generate" else "judge")
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Sums over the running jobs whose last word is at most a minute old; `silent` counts the others."""
+    """Sums over the running jobs whose last word is at most a minute old; `silent` counts the others.
+
+    Games are of judging jobs, answers of generation jobs, all else of both.
+    """
 
     games_per_second: float | None = None
     prompt_tokens_per_second: float | None = None
@@ -138,6 +143,7 @@ class Rates:
     gpu_utilization: float | None = None
     jobs: int = 0
     silent: int = 0
+    answers_per_second: float | None = None
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -157,7 +163,8 @@ def rates(running: Sequence[Vitals]) -> Rates:
     servers = [one.server for one in fresh if one.server is not None and (one.server.age or 0.0) <= OLD]
     gpus = [gpu for one in fresh for gpu in one.gpu_use]
     return Rates(
-        games_per_second=_sum(one.rate for one in fresh if one.phase in PLAYING),
+        games_per_second=_sum(one.rate for one in fresh if one.phase in PLAYING and one.kind == "judge"),
+        answers_per_second=_sum(one.rate for one in fresh if one.phase in PLAYING and one.kind == "generate"),
         prompt_tokens_per_second=_sum(one.prompt_rate for one in servers),
         output_tokens_per_second=_sum(one.output_rate for one in servers),
         requests_running=_sum(one.running for one in servers), requests_waiting=_sum(one.waiting for one in servers),

@@ -18,7 +18,7 @@ from automate.arena.batches import drain_lead
 from automate.arena.context import load_match
 from automate.arena.counting.progress import Progress
 from automate.arena.games import Match
-from automate.campaign.follow import follow
+from automate.campaign.following import follow
 from automate.campaign.forecasts.forecast import Forecast, JobLimits, assumptions_of, batch_size, forecast_batches
 from automate.campaign.forecasts.prompt_sizes import PromptSizes, prompt_sizes
 from automate.campaign.forecasts.rates import assumed

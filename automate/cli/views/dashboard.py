@@ -41,12 +41,13 @@ def view(snap: Snapshot, width: int, height: int, marks: Marks, trouble: Sequenc
     return [*head, *fit(_blocks(snap, width, marks), width, left)]
 
 
-RUNNING, FAILURES, MODELS, PENDING, UNKNOWN, NODES, WAITING, PROBLEMS, LOGS = 1, 2, 3, 4, 0, 5, 6, 7, 8
+RUNNING, FAILURES, MODELS, PENDING, UNKNOWN, NODES, WAITING, PROBLEMS, LOGS, ANSWERS = 1, 2, 3, 4, 0, 5, 6, 7, 8, 2
 
 
 def _blocks(snap: Snapshot, width: int, marks: Marks) -> list[Block]:
-    found = [_running(snap, width, marks), _pending(snap, width), _unknown(snap, width), _waiting(snap, width),
-             _failures(snap, width), _nodes(snap, width), _models(snap, width, marks), _problems(snap, width),
+    found = [_running(snap, width, marks), _pending(snap, width), *_generation(snap, width, marks),
+             _unknown(snap, width), _waiting(snap, width), _failures(snap, width), _nodes(snap, width),
+             _models(snap, width, marks), _problems(snap, width),
              _logs(snap, width)]
     return [block for block in found if block.rows or block.rank in (RUNNING, MODELS)]
 
@@ -74,13 +75,18 @@ def _head(snap: Snapshot, width: int, height: int, marks: Marks, trouble: Sequen
 
 
 def _whole(snap: Snapshot, width: int, marks: Marks) -> Text:
-    """The bar over all games."""
+    """The bar over all games; over all answers where no game can be counted yet."""
     totals = snap.totals
     games, wanted = totals["games"], totals["wanted"]
+    if not wanted and totals["answers_wanted"]:
+        return _bar(totals["answers"], totals["answers_wanted"], "answers", width, marks)
     end = words.ends(snap)
-    about = f" {percent(games, wanted)}  {games}/{wanted} games" + (f", {end}" if end else "")
-    about = cut(about, max(10, width - 10))
-    return Text.assemble(*marks.bar(games, wanted, max(5, min(60, width - cell_len(about)))), about)
+    return _bar(games, wanted, "games" + (f", {end}" if end else ""), width, marks)
+
+
+def _bar(done: int, wanted: int, things: str, width: int, marks: Marks) -> Text:
+    about = cut(f" {percent(done, wanted)}  {done}/{wanted} {things}", max(10, width - 10))
+    return Text.assemble(*marks.bar(done, wanted, max(5, min(60, width - cell_len(about)))), about)
 
 
 def _facts(snap: Snapshot, width: int, marks: Marks) -> list[str]:
@@ -100,31 +106,50 @@ def _facts(snap: Snapshot, width: int, marks: Marks) -> list[str]:
 # --- jobs --------------------------------------------------------------------------------------------
 
 
-def _running(snap: Snapshot, width: int, marks: Marks) -> Block:
+def _generation(snap: Snapshot, width: int, marks: Marks) -> list[Block]:
+    """Jobs that make answers, and the models that lack some."""
+    if not (any(snap.jobs("generate")) or snap.totals["answers_due"]):
+        return []
+    lacking = sorted((line for line in snap.answers if line.due or line.problem), key=lambda line: -line.due)
+    columns = [Column("model", least=24, how="middle"), Column("", drop=1), Column("done", "right"),
+               Column("answers", "right", drop=2), Column("batch", "right", drop=3), Column("", drop=4, most=60)]
+    cells = [[clean(line.model), marks.flat(line.done, line.wanted, 10),
+              percent(line.done, line.wanted), f"{line.done}/{line.wanted}",
+              str(line.batch or ""), clean(words.answer_note(line))] for line in lacking]
+    title, lines = table(columns, cells, width)
+    models = Block(titled("Answers", len(lacking), words.answers(snap), width),
+                   [marks.paint(Text(line)) for line in lines], ANSWERS, 2,
+                   lambda kept: f"and {len(lines) - kept} more models that lack answers", Text(title, "dim"))
+    return [_running(snap, width, marks, "generate"), _pending(snap, width, "generate"), models]
+
+
+def _running(snap: Snapshot, width: int, marks: Marks, kind: str = "judge") -> Block:
+    jobs, about = snap.jobs(kind)[0], f"Running {words.title(kind)} Jobs"
+    things = words.things(kind)
     games = {(batch.plan, batch.batch): batch for batch in snap.batches}
     columns = [Column("job", least=12, most=16), Column("batch", "right", drop=6), Column("phase", least=28, most=34),
-               Column("node", drop=4, least=6, most=16, how="middle"), Column("games", "right", drop=7),
-               Column("", drop=2), Column("done", "right"), Column("games/s", "right", drop=1),
+               Column("node", drop=4, least=6, most=16, how="middle"), Column(things, "right", drop=7),
+               Column("", drop=2), Column("done", "right"), Column(f"{things}/s", "right", drop=1),
                Column("tok/s out", "right", drop=8), Column("req", "right", drop=9), Column("KV", "right", drop=9),
                Column("GPU", "right", drop=10)]
     cells = []
-    for job in snap.running:
+    for job in jobs:
         batch = games.get((job.plan, job.batch))
         done, wanted = (batch.games, batch.wanted) if batch else (0, 0)
         cells.append([clean(job.job), str(job.batch), clean(words.doing(job)),
                       clean(job.nodes), f"{done}/{wanted}", marks.flat(done, wanted, 10), percent(done, wanted),
                       short(job.rate if job.phase in PLAYING else None), *_server_cells(job)])
     if not cells:
-        return Block(titled("Running Judgment Jobs: None", 0), [], RUNNING)
+        return Block(titled(f"{about}: None", 0), [], RUNNING)
     title, lines = table(columns, cells, width)
     rows = []
-    for job, line in zip(snap.running, lines, strict=True):
+    for job, line in zip(jobs, lines, strict=True):
         rows.append(marks.paint(Text(line, "dim" if words.old(job.age) else "")))
-        about = "; ".join(part for part in (words.old(job.age), job.note) if part)
-        if about:
-            rows.append(Text(cut(f"    {clean(about)}", width), "yellow"))
-    return Block(titled("Running Judgment Jobs", len(snap.running)), rows, RUNNING, 4,
-                 lambda kept: f"and more: {len(snap.running)} jobs in all", Text(title, "dim"))
+        note = "; ".join(part for part in (words.old(job.age), job.note) if part)
+        if note:
+            rows.append(Text(cut(f"    {clean(note)}", width), "yellow"))
+    return Block(titled(about, len(jobs)), rows, RUNNING, 4, lambda kept: f"and more: {len(jobs)} jobs in all",
+                 Text(title, "dim"))
 
 
 def _server_cells(job: JobLine) -> list[str]:
@@ -145,10 +170,11 @@ def _gpu(job: JobLine) -> str:
     return " ".join(parts) or NONE
 
 
-def _pending(snap: Snapshot, width: int) -> Block:
-    """Pending jobs, those that wait for the same reason on one line."""
+def _pending(snap: Snapshot, width: int, kind: str = "judge") -> Block:
+    """Pending jobs of a kind of work, those that wait for the same reason on one line."""
+    mine = snap.jobs(kind)[1]
     groups: dict[tuple[str, str, str], list[JobLine]] = {}
-    for job in snap.pending:
+    for job in mine:
         groups.setdefault((words.waits(job), job.advice, job.note), []).append(job)
     rows = []
     for (why, advice, note), jobs in groups.items():
@@ -159,23 +185,24 @@ def _pending(snap: Snapshot, width: int) -> Block:
             rows += [Text(line, "yellow") for line in fold(clean(note), width, "      ", "    ")]
         if advice:
             rows.append(Text(cut(f"    -> {clean(advice)}", width), "dim"))
-    return Block(titled("Pending Judgment Jobs", len(snap.pending)), rows, PENDING, 1,
-                 lambda kept: f"and more: {len(snap.pending)} jobs in all")
+    return Block(titled(f"Pending {words.title(kind)} Jobs", len(mine)), rows, PENDING, 1,
+                 lambda kept: f"and more: {len(mine)} jobs in all")
 
 
 def _unknown(snap: Snapshot, width: int) -> Block:
-    rows = [Text(cut(f"  {clean(job.job)} (batch {job.batch}): {clean(job.evidence)}", width), "magenta")
-            for job in snap.unknown]
+    rows = [Text(cut(f"  {clean(job.job)} ({words.batch_name(job.kind, job.batch)}): {clean(job.evidence)}", width),
+                 "magenta") for job in snap.unknown]
     return Block(titled("Jobs in an unknown state", len(rows)), rows, UNKNOWN, 1,
                  lambda kept: f"and {len(rows) - kept} more")
 
 
 def _waiting(snap: Snapshot, width: int) -> Block:
-    groups: dict[str, list[int]] = {}
+    groups: dict[tuple[str, str], list[int]] = {}
     for batch in snap.batches:
         if batch.state == "planned":
-            groups.setdefault(batch.why, []).append(batch.batch)
-    rows = [Text(cut(f"  batch {ranges(numbers)}: {clean(why)}", width)) for why, numbers in groups.items()]
+            groups.setdefault((batch.kind, batch.why), []).append(batch.batch)
+    rows = [Text(cut(f"  {words.batch_name(kind, ranges(numbers))}: {clean(why)}", width))
+            for (kind, why), numbers in groups.items()]
     return Block(titled("Batches not handed in yet", sum(map(len, groups.values()))), rows, WAITING, 1,
                  lambda kept: f"and {len(rows) - kept} more reasons")
 
@@ -184,8 +211,9 @@ def _failures(snap: Snapshot, width: int) -> Block:
     rows = []
     for failure in snap.failures:
         where = f" on {failure.node}" if failure.node else ""
-        due = "" if "games due" in failure.cause or not failure.due else f", {failure.due} games due"
-        head = f"  batch {failure.batch}, job {failure.job}{where}: {failure.cause}{due}"
+        noun = f"{words.things(failure.work)} due"
+        due = "" if noun in failure.cause or not failure.due else f", {failure.due} {noun}"
+        head = f"  {words.batch_name(failure.work, failure.batch)}, job {failure.job}{where}: {failure.cause}{due}"
         rows.append(Text(cut(clean(head), width), "red"))
         if failure.next:
             rows.append(Text(cut(f"    the job {clean(failure.next)}", width)))
@@ -207,7 +235,8 @@ _ORDER = {"partial": 1, "incomplete": 2, "waiting": 3, "unknown": 4, "no answers
 
 def _moving(snap: Snapshot) -> list[ModelLine]:
     """Models with those first that move: in a running batch, then begun, then waiting, complete last."""
-    running = {name for batch in snap.batches if batch.state == "running" for name in batch.models}
+    running = {name for batch in snap.batches if batch.state == "running" and batch.kind == "judge"
+               for name in batch.models}
     return sorted(snap.models, key=lambda m: (0 if m.model in running and m.due else _ORDER.get(m.state, 9),
                                               -m.games if m.due else 0))
 

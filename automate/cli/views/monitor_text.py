@@ -27,7 +27,8 @@ NAME = 47
 
 def lines(snap: Snapshot, width: int = UNLIMITED) -> Iterator[str]:
     """The text, no line of it wider than `width` cells."""
-    for part in (_head, _jobs, _baseline, _progress, _models, _failures, _nodes, _waiting, _problems, _logs):
+    for part in (_head, _jobs, _generation, _baseline, _answers, _progress, _models, _failures,
+                 _nodes, _waiting, _problems, _logs):
         for line in part(snap, width):
             yield cut(clean(line), width)
 
@@ -42,10 +43,34 @@ def _head(snap: Snapshot, width: int) -> Iterable[str]:
 
 
 def _jobs(snap: Snapshot, width: int) -> Iterable[str]:
-    yield from _section("🏃 Running Judgment Jobs", snap.running, width)
-    yield from _section("⏳ Pending Judgment Jobs", snap.pending, width)
+    running, pending, _ = snap.jobs("judge")
+    yield from _section("🏃 Running Judgment Jobs", running, width)
+    yield from _section("⏳ Pending Judgment Jobs", pending, width)
     if snap.unknown:
         yield from _section("❔ Jobs in an unknown state", snap.unknown, width)
+    yield ""
+
+
+def _generation(snap: Snapshot, width: int) -> Iterable[str]:
+    """Jobs that make answers, where there are any, or answers are due."""
+    running, pending, _ = snap.jobs("generate")
+    if running or pending or snap.totals["answers_due"]:
+        yield from _section("🏃 Running Generation Jobs", running, width)
+        yield from _section("⏳ Pending Generation Jobs", pending, width)
+        yield ""
+
+
+def _answers(snap: Snapshot, width: int) -> Iterable[str]:
+    """Answers of the models that were in a batch that generates them; those that are complete in one line."""
+    if not snap.answers:
+        return
+    yield "📝 Answer Progress:"
+    yield from fold(clean(words.answers(snap)), width, "  ", "")
+    for line in snap.answers:
+        note = words.answer_note(line)
+        if line.due or note:
+            about = f"{line.model}: {line.done} of {line.wanted}" + (f", {note}" if note else "")
+            yield from fold(clean(about), width, "      ", "  🟡 " if line.due else "  ✅ ")
     yield ""
 
 
@@ -57,10 +82,14 @@ def _section(title: str, jobs: Sequence[JobLine], width: int) -> Iterable[str]:
     for job in jobs:
         short = {"running": "R", "queued": "PD", "unknown": "?"}.get(job.state, job.state)
         where = job.nodes or (f"({job.reason})" if job.reason else "")
-        yield (f"  {job.job}  {job.partition} judge-batch-{job.batch}  {job.user}  {short}  {job.elapsed}  "
+        yield (f"  {job.job}  {job.partition} {_word(job)}-batch-{job.batch}  {job.user}  {short}  {job.elapsed}  "
                f"{job.node_count}  {where}").rstrip()
         for about in _about(job):
             yield from fold(clean(about), width, "      ", "    " if about.startswith("→") else "    · ")
+
+
+def _word(job: JobLine) -> str:
+    return "answer" if job.kind == "generate" else "judge"
 
 
 def _about(job: JobLine) -> Iterable[str]:
@@ -78,9 +107,11 @@ def _about(job: JobLine) -> Iterable[str]:
 
 
 def _baseline(snap: Snapshot, width: int) -> Iterable[str]:
+    lacking = {line.model: line.due for line in snap.answers if line.due}
     for model, answers in snap.baseline_answers.items():
         found = f"{answers} answers" if answers else "NOT FOUND"
-        yield f"{'✅' if answers else '❌'} Baseline Model ({model}): {found}"
+        due = f"; {lacking[model]} are still to be generated, their games don't count yet" if model in lacking else ""
+        yield f"{'✅' if answers and not due else '❌'} Baseline Model ({model}): {found}{due}"
     yield ""
 
 
@@ -141,7 +172,7 @@ def _failures(snap: Snapshot, width: int) -> Iterable[str]:
     yield ""
     yield f"💥 Failures ({len(snap.failures)}):"
     for failure in snap.failures:
-        yield from fold(clean(f"batch {failure.batch}, job {failure.job}: "
+        yield from fold(clean(f"{words.batch_name(failure.work, failure.batch)}, job {failure.job}: "
                               f"{words.ended(failure.state, failure.cause)}"), width, "    ", "  ")
         for fact in failure.facts:
             yield from fold(clean(fact), width, "      ", "    · ")
@@ -165,13 +196,14 @@ def _waiting(snap: Snapshot, width: int) -> Iterable[str]:
         return
     yield ""
     yield f"📭 Batches not handed in yet ({len(waiting)}):"
-    for why, numbers in _by_reason([(batch.why, batch.batch) for batch in waiting]).items():
+    for (kind, why), numbers in _by_reason([((batch.kind, batch.why), batch.batch) for batch in waiting]).items():
         named = ", ".join(map(str, numbers[:10])) + (f" and {len(numbers) - 10} more" if len(numbers) > 10 else "")
-        yield from fold(clean(f"batch {named}: {why}"), width, "    ", "  ")
+        yield from fold(clean(f"{words.batch_name(kind, named)}: {why}"), width, "    ", "  ")
 
 
-def _by_reason(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _by_reason(pairs: Iterable[tuple[tuple[str, str], int]]) -> dict[tuple[str, str], list[int]]:
+    """Numbers by (kind, reason)."""
+    found: dict[tuple[str, str], list[int]] = {}
     for why, number in pairs:
         found.setdefault(why, []).append(number)
     return found
@@ -210,7 +242,7 @@ def _from_here(path: str) -> str:
 def short_line(snap: Snapshot) -> str:
     """The campaign in one line, for a watch without a terminal."""
     totals = snap.totals
-    parts = [f"{totals['games']} of {totals['wanted']} games",
+    parts = [f"{totals['games']} of {totals['wanted']} games", *([words.answers(snap)] if snap.answers else []),
              f"{len(snap.running)} running, {len(snap.pending)} pending"
              + (f", {len(snap.unknown)} unknown" if snap.unknown else "")]
     speed = dict(words.speed(snap.rates))

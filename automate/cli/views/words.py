@@ -10,8 +10,44 @@ from automate.campaign.monitoring.vitals import OLD, PLAYING
 from automate.cli.views.numbers import NONE, clock, memory, moment, share, short
 
 if TYPE_CHECKING:
-    from automate.campaign.monitoring.picture import BadNode, BatchLine, JobLine, ModelLine, Snapshot
+    from automate.campaign.monitoring.picture import AnswerLine, BadNode, BatchLine, JobLine, ModelLine, Snapshot
     from automate.campaign.monitoring.vitals import Rates
+
+def things(kind: str) -> str:
+    """What jobs of a kind of work make: games or answers."""
+    return "answers" if kind == "generate" else "games"
+
+
+def title(kind: str) -> str:
+    """A kind of work in a title."""
+    return "Generation" if kind == "generate" else "Judgment"
+
+
+def batch_name(kind: str, batch: object) -> str:
+    """`batch 3`; `answers batch 3` of those that generate: they have numbers of their own."""
+    return f"{'answers ' if kind == 'generate' else ''}batch {batch}"
+
+
+def answers(snap: Snapshot) -> str:
+    """How many answers there are: `1200 of 3000 answers (40.0%), 3 of 4 models complete`; empty where none are made."""
+    if not snap.answers:
+        return ""
+    totals, complete = snap.totals, sum(1 for one in snap.answers if not one.due)
+    done, wanted = totals["answers"], totals["answers_wanted"]
+    share = f" ({min(done / wanted, 0.999) if done < wanted else 1:.1%})" if wanted else ""
+    return f"{done} of {wanted} answers{share}, {complete} of {count(len(snap.answers), 'model')} complete"
+
+
+def answer_note(line: AnswerLine) -> str:
+    """What a reader should know of a model's answers beside their count."""
+    found = [f"{line.stale} due again after a change"] if line.stale else []
+    found += [f"{line.empty} empty"] if line.empty else []
+    if line.failed:
+        why = ", ".join(f"{number} {reason}" for reason, number in line.failed.items())
+        found.append(f"{sum(line.failed.values())} given up ({why})")
+    found += [line.problem] if line.problem else []
+    return ", ".join(found)
+
 
 def old(age: float | None) -> str:
     """A mark for what was said more than a minute ago."""
@@ -25,7 +61,9 @@ def doing(job: JobLine) -> str:
         of = f" of about {clock(job.load_expected)}" if job.load_expected else ""
         return f"{phase} {clock(job.phase_seconds)}{of}" if job.phase_seconds is not None else phase
     if phase == "draining":
-        return "draining: starts no more games"
+        return f"draining: starts no more {things(job.kind)}"
+    if phase == "playing" and job.kind == "generate":
+        phase = "generating"
     return f"{phase} {clock(job.phase_seconds)}" if job.phase_seconds is not None else phase
 
 
@@ -47,12 +85,12 @@ def _hour(begins: str) -> str:
 
 
 def played(job: JobLine) -> str:
-    """Games of this start: `412 of 1500 games, 1.6 games/s, 32 in flight`."""
-    parts = []
+    """Games (or answers) of this start: `412 of 1500 games, 1.6 games/s, 32 in flight`."""
+    parts, noun = [], things(job.kind)
     if job.played is not None:
-        parts.append(f"{job.played} of {job.due} games" if job.due else f"{job.played} games")
+        parts.append(f"{job.played} of {job.due} {noun}" if job.due else f"{job.played} {noun}")
     if job.rate is not None and job.phase in PLAYING:
-        parts.append(f"{short(job.rate)} games/s")
+        parts.append(f"{short(job.rate)} {noun}/s")
     if job.in_flight:
         parts.append(f"{job.in_flight} in flight")
     if job.unanswered:
@@ -65,7 +103,8 @@ def speed(rates: Rates) -> list[tuple[str, str]]:
     busy = share(None if rates.gpu_utilization is None else rates.gpu_utilization / 100)
     gpu = " ".join(part for part in (memory(rates.gpu_memory_used_mb, rates.gpu_memory_total_mb), busy) if part != NONE)
     found = [
-        ("games/s", short(rates.games_per_second)), ("prompt tok/s", short(rates.prompt_tokens_per_second)),
+        ("games/s", short(rates.games_per_second)), ("answers/s", short(rates.answers_per_second)),
+        ("prompt tok/s", short(rates.prompt_tokens_per_second)),
         ("output tok/s", short(rates.output_tokens_per_second)), ("requests", _requests(rates)),
         ("KV cache", share(rates.kv_usage)),
         ("prefix hits", share(rates.prefix_hits)), ("GPU", gpu or NONE),
@@ -89,7 +128,7 @@ def silent(rates: Rates) -> str:
 def ends(snap: Snapshot) -> str:
     """When the campaign is expected to end, with its range; empty where nobody can tell."""
     totals = snap.totals
-    if totals["wanted"] and not totals["due"]:
+    if totals["wanted"] and not totals["due"] and not totals["answers_due"]:
         return "all games are finished"
     if snap.finish is None:
         return ""

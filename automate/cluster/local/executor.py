@@ -175,7 +175,8 @@ class LocalCluster:
                 self.queue.save({
                     "job": job, "number": number, "index": index, "name": name, "script": str(script),
                     "state": JobState.PENDING.value, "created": time.time(), "parallel": parallel or self.parallel,
-                    "at_once": parallel, "after": after.split("?") if after else [], "exclude": node_list(exclude),
+                    "at_once": parallel, "after": re.split("[?,]", after) if after else [],
+                    "after_all": "," in (after or ""), "exclude": node_list(exclude),
                 })
             if not self.queue.runner_alive():
                 self._start_runner()

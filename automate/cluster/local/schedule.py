@@ -59,8 +59,8 @@ def _why_not(job: Job, fit: Sequence[Node], free: Mapping[str, float], full: boo
     """Slurm's word for why a job waits, or None where it may start. `fit`: nodes that it doesn't exclude."""
     if job.get("begin", 0) > now:
         return "BeginTime"
-    after = job.get("after") or ()
-    if after and all(other in active for other in after):
+    after = [other in active for other in job.get("after") or ()]
+    if after and (any(after) if job.get("after_all") else all(after)):
         return "Dependency"
     if not job.get("restart") and job["created"] + queue_wait > now:
         return "Priority"
@@ -78,7 +78,8 @@ def schedule(waiting: Sequence[Job], running: Sequence[Job], nodes: Sequence[Nod
     """(jobs to start, each with its node; Slurm's reason for each job that waits).
 
     `own_machine`: a submission's limit counts all running jobs, and its `exclude` means nothing; else the limit counts
-    the jobs of its own array, as Slurm does. A job waits for any one of the jobs that `after` names.
+    the jobs of its own array, as Slurm does. A job waits for any one of the jobs that `after` names, and with
+    `after_all` for all of them.
     """
     free = {node.name: (node.slots if node.up else 0.0) for node in nodes}
     for job in running:

@@ -1,0 +1,220 @@
+"""`leaderboard`: scores of judged models, from a workspace or from any Arena-Hard data folder.
+
+No logic: options become a request, and what comes back is shown."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from automate.cli.options import Finite, SeveralCommand, workspace_option
+from automate.errors import DataError, visible
+
+if TYPE_CHECKING:
+    from automate.results.boards import Options
+    from automate.results.folder import BenchFolder
+    from automate.results.tables import Request, Tables
+    from automate.settings_results import Results
+
+STYLES = {"length": ("length",), "markdown": ("markdown",), "both": ("markdown", "length")}
+
+
+@click.command(cls=SeveralCommand)
+@workspace_option
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="An Arena-Hard data folder instead of a workspace.")
+@click.option("--bench", metavar="NAME", help="The bench (default: the settings', or the only one in DIR).")
+@click.option("--judge", "judges", multiple=True, metavar="NAME", help="The judge; several are pooled.")
+@click.option("--judges-apart", is_flag=True, help="A table for each judge, and how far they agree.")
+@click.option("--baseline", metavar="MODEL", help="Only games against this model.")
+@click.option("--models", multiple=True, metavar="NAME...", help="Only these models.")
+@click.option("--models-file", type=click.Path(path_type=Path, dir_okay=False), help="Only the models of this file.")
+@click.option("--category", "categories", multiple=True, metavar="NAME",
+              help="Only this category; several: a table for each.")
+@click.option("--style-control", "style", is_flag=False, flag_value="both", type=click.Choice(list(STYLES)),
+              help="As if answers had the same length, markdown, or both (default).")
+@click.option("--compatible", is_flag=True, help="Print what Arena-Hard's own show_result.py prints.")
+@click.option("--compare", nargs=2, metavar="A B", help="Only the difference of two models, on shared questions.")
+@click.option("--confidence", type=Finite(min=0, max=100, min_open=True, max_open=True), metavar="PERCENT",
+              help="Of every interval (default: the settings').")
+@click.option("--rounds", type=click.IntRange(min=10, max=1_000_000), metavar="N", help="Rounds of the bootstrap.")
+@click.option("--seed", type=click.IntRange(min=0, max=2**32 - 1), metavar="N", help="Seed of the bootstrap.")
+@click.option("--strong-weight", type=Finite(min=0, max=1000, min_open=True), metavar="X",
+              help="How often a strong verdict (>>) counts.")
+@click.option("--csv", "csv_file", is_flag=False, flag_value="-", type=click.Path(dir_okay=False, allow_dash=True),
+              metavar="[FILE]", help="CSV, into FILE or instead of the table.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
+@click.option("--markdown", is_flag=True, help="Markdown instead of the table.")
+@click.option("--quality/--no-quality", default=True, help="Quality of the judge beside the scores (default: with it).")
+@click.option("--battles", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="A v0.1 battles file, scored as its leaderboards were.")
+@click.pass_context
+def leaderboard(ctx: click.Context, workspace_dir: Path | None, data: Path | None, bench: str | None,
+                judges: tuple[str, ...], judges_apart: bool, baseline: str | None, models: tuple[str, ...],
+                models_file: Path | None, categories: tuple[str, ...], style: str | None, compatible: bool,
+                compare: tuple[str, str] | None, confidence: float | None, rounds: int | None, seed: int | None,
+                strong_weight: float | None, csv_file: str | None, as_json: bool, markdown: bool, quality: bool,
+                battles: Path | None) -> None:
+    """Show scores against the baseline, with intervals, ranks and the quality of the judge. Changes nothing.
+
+    Intervals resample questions, not games, so that they hold what the word says. Models that the questions can't
+    tell apart share a bracket and a range of ranks.
+    """
+    given = {"confidence": confidence, "rounds": rounds, "strong_weight": strong_weight}
+    _check("--compatible" if compatible else None, {
+        **given, "compare": compare, "csv": csv_file, "json": as_json, "markdown": markdown,
+        "judges-apart": judges_apart})
+    _check("--battles" if battles is not None else None, {
+        "data": data, "workspace": workspace_dir, "bench": bench, "judge": judges, "judges-apart": judges_apart,
+        "baseline": baseline, "models": models, "models-file": models_file, "category": categories,
+        "style-control": style, "compare": compare, "strong-weight": strong_weight, **({"seed": seed} if compatible
+                                                                                      else {})})
+    if sum((as_json, markdown, csv_file == "-")) > 1:
+        raise click.UsageError("--csv, --json and --markdown: choose one for the screen")
+    if battles is not None and compatible:
+        _published(battles)
+        return
+    from automate.results.tables import Request, battles_tables, make_tables
+
+    if battles is not None:
+        from automate.settings_results import Results
+
+        settings = Results()
+        found = battles_tables(battles, _options(settings, {**given, "seed": seed}, ()))
+        ctx.exit(_show(found, csv_file, as_json, markdown))
+    folder, settings, named = _source(workspace_dir, data, bench, judges)
+    options = _options(settings, {**given, "seed": seed}, STYLES[style] if style else ())
+    request = Request(options, named, _models(models, models_file), baseline, tuple(dict.fromkeys(categories)),
+                      judges_apart, quality, compare or None)
+    if compatible:
+        _compatible(folder, request)
+        return
+    ctx.exit(_show(make_tables(folder, request), csv_file, as_json, markdown))
+
+
+def _check(mode: str | None, given: dict[str, object]) -> None:
+    """Modes that fix something take no options that would change it."""
+    clash = [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, (), False)]
+    if mode and clash:
+        raise click.UsageError(f"{mode} doesn't go with {', '.join(clash)}")
+
+
+def _source(workspace_dir: Path | None, data: Path | None, bench: str | None,
+            judges: tuple[str, ...]) -> tuple[BenchFolder, Results, tuple[str, ...]]:
+    """The bench folder, the settings of results, and the judges."""
+    from automate.results.folder import of_data, of_workspace
+    from automate.settings_results import Results
+
+    if data is not None:
+        if workspace_dir is not None:
+            raise click.UsageError("--data and --workspace don't go together")
+        return of_data(data, bench), Results(), judges
+    from automate.cli.options import open_here
+
+    workspace = open_here(workspace_dir, bench=bench)
+    return of_workspace(workspace), workspace.settings.results, judges or (workspace.settings.judge.name,)
+
+
+def _options(settings: Results, given: dict[str, float | int | None], style: tuple[str, ...]) -> Options:
+    from automate.results.boards import Options
+
+    values = settings.model_dump() | {name: value for name, value in given.items() if value is not None}
+    return Options(style=style, **values)
+
+
+def _models(models: tuple[str, ...], models_file: Path | None) -> tuple[str, ...] | None:
+    if not models and models_file is None:
+        return None
+    named = list(models)
+    if models_file is not None:
+        from automate.arena.benchmark import read_models_file
+
+        found = read_models_file(models_file)
+        for problem in found.problems:
+            click.echo(visible(problem), err=True)
+        if not found.names and not models:
+            raise DataError("no models in it", where=str(models_file))
+        named += found.names
+    return tuple(dict.fromkeys(named))
+
+
+def _compatible(folder: BenchFolder, request: Request) -> None:
+    """The text of Arena-Hard's own program; what it would have stopped at goes to the other stream."""
+    from automate.results.compatible import loading_lines, show_result
+    from automate.results.reading import read_as_upstream, read_style
+
+    judges = folder.chosen_judges(request.judges)
+    found = read_as_upstream(folder, judges, request.models, baseline=request.baseline)
+    for note in found.notes:
+        click.echo(visible(note), err=True)
+    battles, control = found.battles, request.options.style
+    style = read_style(folder, [*battles.models, *battles.baselines], battles.questions) if control else None
+    usual = ("hard_prompt",) if "hard_prompt" in battles.categories else battles.categories
+    text = show_result(battles, style, seed=request.options.seed, control=control,
+                       category=request.categories or usual)
+    click.echo(visible(f"{loading_lines(battles)}\n{text}"))
+
+
+def _published(path: Path) -> None:
+    """A battles file's scores with the columns and digits of its published leaderboard."""
+    from automate.cli.views.board_files import published_csv
+    from automate.results.published import published
+    from automate.results.reading import read_battles
+
+    found = read_battles(path)
+    for problem in found.problems:
+        click.echo(visible(problem), err=True)
+    click.echo(published_csv(published(found)), nl=False)
+
+
+def _show(found: Tables, csv_file: str | None, as_json: bool, markdown: bool) -> int:
+    """Print in the form asked for; the exit status is 1 where there is no table at all."""
+    from automate.cli.views import board_files
+
+    status = 0 if any(table.board is not None for table in found.tables) else 1
+    if csv_file is not None:
+        comparisons = [table.comparison for table in found.tables if table.comparison is not None]
+        text = board_files.comparison_csv(comparisons) if comparisons else board_files.as_csv(found)
+        if csv_file == "-":
+            click.echo(text, nl=False)
+            return status
+        _write(Path(csv_file), text)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(board_files.as_json(found), indent=2, ensure_ascii=False, allow_nan=False))
+    elif markdown:
+        click.echo(board_files.as_markdown(found), nl=False)
+    else:
+        _print(found)
+    return status
+
+
+def _write(path: Path, text: str) -> None:
+    from automate.errors import StorageError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StorageError.of(error, path, "write it") from error
+    click.echo(f"written: {path}", err=True)
+
+
+def _print(found: Tables) -> None:
+    """The table for people: coloured on a terminal, plain in a pipe."""
+    from rich.console import Console
+
+    from automate.cli.views.board_rows import signs_for
+    from automate.cli.views.board_text import lines, tally_lines
+    from automate.cli.views.live import text_width
+
+    width = text_width()
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    shown = lines(found, width, signs_for(sys.stdout.encoding or "ascii"))
+    if all(table.board is None for table in found.tables):
+        shown += [*([shown[0][:0]] if shown else []), *tally_lines(found, width)]
+    for line in shown:
+        console.print(line, soft_wrap=True, highlight=False)

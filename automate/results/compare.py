@@ -1,0 +1,135 @@
+"""Two models on the questions that both have, and which of all models can't be told apart.
+
+Never compares scores as if they were independent: all resampling is paired by question."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+from automate.errors import DataError
+from automate.results.battles import Battles, Floats, Style
+from automate.results.boards import Board, Comparison, Options
+from automate.results.intervals import quantile, question_scores, ratio, resampled_scores, spread
+from automate.results.scores import baselines_of, leaderboard
+
+POWER = 0.8
+
+
+def compare(battles: Battles, first: str, second: str, options: Options, style: Style | None = None) -> Comparison:
+    """The difference of two models' scores in points on the questions that both have, first minus second.
+
+    Interval and two-sided p-value come from one statistic, Student's t over the difference's standard error, which is
+    that of resampled questions; so they never contradict each other. The baseline can be one of the two: its score is
+    50. With style features all models' games on the shared questions go into the fit. Raises DataError where a model
+    is unknown, or where they share no question.
+    """
+    options = replace(options, mode="default")
+    _known(battles, (first, second), options)
+    won, weight = question_scores(battles, options)
+    rows = [battles.models.index(name) if name in battles.models else None for name in (first, second)]
+    shared = np.flatnonzero(np.all([weight[row] > 0 for row in rows if row is not None], axis=0))
+    if not len(shared):
+        raise DataError(f"{first} and {second} have no question in common that has verdicts in both games",
+                        todo="judge the missing games, or compare other models")
+    part = battles.take(np.isin(battles.question, shared))
+    value, rounds = _difference(part, rows, options, style)
+    shares = [_shares(won, weight, row, shared) for row in rows]
+    return _comparison((first, second), value, rounds, shares, options)
+
+
+def _known(battles: Battles, names: tuple[str, str], options: Options) -> None:
+    baselines = baselines_of(battles, options)
+    if names[0] == names[1]:
+        raise DataError(f"{names[0]} can't be compared with itself", todo="name two models")
+    for name in names:
+        if name not in battles.models and baselines != (name,):
+            raise DataError(f"no judgments of {name}", todo="name one of: " + ", ".join(battles.models))
+
+
+def _difference(part: Battles, rows: list[int | None], options: Options, style: Style | None) -> tuple[float, Floats]:
+    """The difference in points, and in each round."""
+    rounds = resampled_scores(part, options, style)
+    if options.style:
+        board = leaderboard(part, options, style)
+        found = [board.score_of(part.models[row]) if row is not None else None for row in rows]
+        values = [score.score if score else 50.0 if row is None else float("nan")
+                  for score, row in zip(found, rows, strict=True)]
+    else:
+        won, weight = question_scores(part, options)
+        scores = ratio(won.sum(axis=1), weight.sum(axis=1))
+        values = [50.0 if row is None else float(scores[row]) for row in rows]
+    each = [np.full(len(rounds), 50.0) if row is None else rounds[:, row] for row in rows]
+    return values[0] - values[1], each[0] - each[1]
+
+
+def _shares(won: Floats, weight: Floats, row: int | None, shared: NDArray[np.intp]) -> Floats:
+    """Share of each shared question that a model won."""
+    return np.full(len(shared), 0.5) if row is None else won[row, shared] / weight[row, shared]
+
+
+def _comparison(names: tuple[str, str], value: float, rounds: Floats, shares: list[Floats],
+                options: Options) -> Comparison:
+    questions = len(shares[0])
+    error = spread(rounds, questions)
+    reach = quantile(options.confidence, questions) * error
+    low, high = (-100.0, 100.0) if not np.isfinite(error) else (max(value - reach, -100.0), min(value + reach, 100.0))
+    ahead = np.sign(np.round(shares[0] - shares[1], 12))
+    return Comparison(*names, value, low, high, p_value(value, error, questions), questions, int((ahead > 0).sum()),
+                      int((ahead < 0).sum()), int((ahead == 0).sum()), detectable(error, questions, options.confidence))
+
+
+def p_value(difference: float, error: float, questions: int) -> float:
+    """Two-sided, by Student's t. Where every question shows the same difference there is no error: the sign test."""
+    if not np.isfinite(error) or not np.isfinite(difference):
+        return 1.0
+    if error <= 1e-9:
+        return 1.0 if abs(difference) <= 1e-9 else float(min(1.0, 2.0 * 0.5**questions))
+    return float(2.0 * stdtr(max(questions - 1, 1), -abs(difference) / error))
+
+
+def detectable(error: float, questions: int, confidence: float) -> float:
+    """The true difference in points that would be found with 80 % power, given this standard error."""
+    return float((quantile(confidence, questions) + stdtrit(max(questions - 1, 1), POWER)) * error)
+
+
+def groups(board: Board, battles: Battles, options: Options, style: Style | None = None) -> Board:
+    """The board with the ranks that each model may hold.
+
+    All pairs are compared, paired by question; p-values are corrected for the number of pairs (Holm, 1979), so that
+    with the options' confidence all ranges hold at once. A model's best rank is 1 and the number of models that are
+    surely better; its worst leaves room for those that are surely worse. The baseline takes part.
+    """
+    names = [score.model for score in board.scores]
+    options = replace(options, mode="default")
+    rounds = resampled_scores(battles, options, style)
+    each = [np.full(len(rounds), 50.0) if score.is_baseline or score.model not in battles.models
+            else rounds[:, battles.models.index(score.model)] for score in board.scores]
+    pairs = [(one, other) for one in range(len(names)) for other in range(one + 1, len(names))]
+    found = [_pair(board, each, one, other) for one, other in pairs]
+    sure = holm(np.array(found), 1.0 - options.confidence / 100.0)
+    better = np.zeros((len(names), len(names)), np.bool_)
+    for (one, other), told in zip(pairs, sure, strict=True):
+        ahead, behind = (one, other) if board.scores[one].score >= board.scores[other].score else (other, one)
+        better[ahead, behind] = told
+    scores = [replace(score, rank_low=1 + int(better[:, at].sum()), rank_high=len(names) - int(better[at].sum()))
+              for at, score in enumerate(board.scores)]
+    return replace(board, scores=tuple(scores))
+
+
+def _pair(board: Board, each: list[Floats], one: int, other: int) -> float:
+    first, second = board.scores[one], board.scores[other]
+    questions = min(score.questions for score in (first, second) if not score.is_baseline)
+    return p_value(first.score - second.score, spread(each[one] - each[other], questions), questions)
+
+
+def holm(p_values: Floats, level: float) -> NDArray[np.bool_]:
+    """Which hypotheses are rejected at that family-wise level, by Holm's step-down rule."""
+    order = np.argsort(p_values, kind="stable")
+    passed = p_values[order] <= level / np.arange(len(p_values), 0, -1)
+    rejected = np.zeros(len(p_values), np.bool_)
+    rejected[order[: int(np.argmin(passed)) if not passed.all() else len(passed)]] = True
+    return rejected

@@ -1,0 +1,160 @@
+"""How long the leaderboard takes over the 24 real models, next to Arena-Hard's own program on the same files.
+
+python benchmarks/leaderboard.py [--peer CHECKOUT --peer-python PYTHON]; prints one table. Without a checkout of
+lmarena/arena-hard-auto, and a Python that has its torch, pandas and tqdm, our own figures alone."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from automate.results.battles import Battles, Style
+from automate.results.boards import Options
+from automate.results.compatible import loading_lines, show_result
+from automate.results.folder import of_data
+from automate.results.reading import read_judgments, read_style
+from automate.results.scores import leaderboard
+from benchmarks.support import ROOT, busy, print_table
+
+BENCH, JUDGE, BASELINE = "ko", "ens", "claude-3.7-sonnet"
+BOTH = ("markdown", "length")
+GOALS = {"compatible": 20.0, "compatible, style control": 10.0}
+LIMIT = 2.0
+
+DRIVER = """
+import glob, os, runpy, sys, time
+checkout, bench, judge, baseline, *control = sys.argv[1:]
+sys.path.insert(0, checkout)
+import numpy, pandas, torch
+from utils.judge_utils import JUDGE_SETTINGS
+torch.set_num_threads(1)
+listed = glob.glob
+glob.glob = lambda *names, **options: sorted(listed(*names, **options), key=os.path.basename)
+JUDGE_SETTINGS[bench] = {"baseline": baseline}
+numpy.random.seed(0)
+sys.argv = ["show_result.py", "-b", bench, "-j", judge, "-c", bench, *(["-f", *control] if control else [])]
+began, spent = time.perf_counter(), time.process_time()
+runpy.run_path(checkout + "/show_result.py", run_name="__main__")
+print("seconds", time.perf_counter() - began, time.process_time() - spent, file=sys.stderr)
+"""
+"""Runs the peer's program unchanged: seeded, one thread, files by name; its imports are not in the time."""
+
+
+def folder() -> Path:
+    """The folder that holds `data/ko`; ends the program where there is none."""
+    found = Path(os.environ.get("FLOCK_HPC_TEST_DATA") or ROOT.parent / "shared" / "data") / "leaderboard-dev"
+    if not (found / "data" / BENCH).is_dir():
+        sys.exit(f"no judgments at {found}: name the folder of test data in FLOCK_HPC_TEST_DATA")
+    return found
+
+
+def read(data: Path, style: bool) -> tuple[Battles, Style | None]:
+    """The judgments, and the answers' metadata where style asks for it."""
+    where = of_data(data, BENCH)
+    battles = read_judgments(where, [JUDGE]).battles
+    return battles, read_style(where, [*battles.models, *battles.baselines], battles.questions) if style else None
+
+
+def compatible(data: Path, control: tuple[str, ...]) -> str:
+    """From files to text, in the compatible mode."""
+    battles, style = read(data, bool(control))
+    return f"{loading_lines(battles)}\n{show_result(battles, style, seed=0, control=control, category=BENCH)}\n"
+
+
+@dataclass
+class Best:
+    """The shortest of several runs in seconds: by the clock, and of processor time."""
+
+    wall: float = float("inf")
+    cpu: float = float("inf")
+
+    def add(self, wall: float, cpu: float) -> None:
+        self.wall, self.cpu = min(self.wall, wall), min(self.cpu, cpu)
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Run and time it once."""
+        began, spent = time.perf_counter(), time.process_time()
+        work()
+        self.add(time.perf_counter() - began, time.process_time() - spent)
+
+    def __str__(self) -> str:
+        return f"{self.wall:.3f} ({self.cpu:.3f})"
+
+
+def peer(command: list[str], data: Path, times: Best) -> str:
+    """Run the peer's program once and take its time, without its imports; returns what it printed."""
+    done = subprocess.run(command, cwd=data, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"the peer's program failed:\n{done.stderr[-2000:]}")
+    wall, cpu = done.stderr.rsplit("seconds ", 1)[1].split()
+    times.add(float(wall), float(cpu))
+    return done.stdout
+
+
+def against_peer(options: argparse.Namespace, data: Path, name: str,
+                 control: tuple[str, ...]) -> tuple[list[str], bool]:
+    """A line of the table: both by turns. The goal is about processor time, as other work may share the machine."""
+    ours, alone, theirs, text = Best(), Best(), Best(), ""
+    battles, style = read(data, bool(control))
+    for _ in range(options.rounds):
+        ours.run(lambda: compatible(data, control))
+        alone.run(lambda: show_result(battles, style, seed=0, control=control, category=BENCH))
+        if options.peer:
+            text = peer([str(options.peer_python), "-c", DRIVER, str(options.peer.resolve()), BENCH, JUDGE, BASELINE,
+                         *control], data, theirs)
+    line = [f"{name}, 100 rounds", str(ours), str(alone)]
+    if not options.peer:
+        return [*line, "-", "-", "-"], True
+    same = "the same text" if text == compatible(data, control) else "other digits"
+    factor = theirs.cpu / ours.cpu
+    return [*line, str(theirs), f"{factor:.0f} (goal {GOALS[name]:.0f})", same], factor >= GOALS[name]
+
+
+def default(rounds: int, data: Path, style: tuple[str, ...]) -> tuple[Best, Best]:
+    """Our default mode, from files to board, and without the reading."""
+    ours, alone, options = Best(), Best(), Options(style=style)
+    battles, counts = read(data, bool(style))
+    for _ in range(rounds):
+        ours.run(lambda: leaderboard(*with_options(read(data, bool(style)), options)))
+        alone.run(lambda: leaderboard(*with_options((battles, counts), options)))
+    return ours, alone
+
+
+def with_options(found: tuple[Battles, Style | None], options: Options) -> tuple[Battles, Options, Style | None]:
+    """The arguments of `leaderboard`."""
+    return found[0], options, found[1]
+
+
+def main() -> int:
+    """Measure and print; exit status 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer", type=Path, help="a checkout of lmarena/arena-hard-auto")
+    parser.add_argument("--peer-python", type=Path, default=Path(sys.executable))
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each; the best counts")
+    options, data = parser.parse_args(), folder()
+    print(f"{busy()}; best of {options.rounds}, by turns; seconds by the clock (of processor time); imports left out\n")
+    lines: list[list[str]] = []
+    met = True
+    for name, control in (("compatible", ()), ("compatible, style control", BOTH)):
+        line, good = against_peer(options, data, name, control)
+        lines, met = [*lines, line], met and good
+    for name, style in (("default", ()), ("default, style control", BOTH)):
+        ours, alone = default(options.rounds, data, style)
+        met = met and ours.wall < LIMIT
+        goal = f"(goal under {LIMIT:g} s)"
+        lines.append([f"{name}, 1,000 rounds by question", str(ours), str(alone), "-", goal, "-"])
+    print_table(["what", "ours, files to result", "statistics alone", "the peer", "times as fast", "output"], lines)
+    print(f"\ngoals: {'met' if met else 'MISSED'}" + ("" if options.peer else "; the peer was not run"))
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
