@@ -1,12 +1,14 @@
-"""Keeps judgments against other baselines apart: each baseline's rows in a file of their own.
+"""Keeps judgments against other baselines apart, each in a file of their own, and files as they were before a change.
 
 Moves rows line for line, and never drops one: a row whose baseline can't name a file stays where it is."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from pathlib import Path
 
+from automate.errors import StorageError
 from automate.journal import iter_lines, parse_object, replace_file
 from automate.names import name_problem
 from automate.workspace import Workspace
@@ -63,3 +65,18 @@ def move_foreign_rows(workspace: Workspace, model: str, path: Path, mine: Collec
     elif moved:
         path.unlink()  # every row of it stands elsewhere now
     return moved
+
+
+def keep_old(workspace: Workspace, path: Path, name: Path, data: bytes | None = None) -> Path:
+    """Keep a copy of a file that changes, as superseded/<time>/`name`, never over another one; where it is kept.
+
+    `data`: what the file held, where it has changed already. Raises StorageError.
+    """
+    moment = time.time()
+    while (target := workspace.superseded / time.strftime("%Y%m%d_%H%M%S", time.localtime(moment)) / name).exists():
+        moment += 1
+    try:
+        replace_file(target, path.read_bytes() if data is None else data)
+    except OSError as error:
+        raise StorageError.of(error, target, "keep the old file") from error
+    return target

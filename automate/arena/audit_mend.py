@@ -5,19 +5,19 @@ Never deletes: the old file is kept under superseded/. Works under the claim of 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from automate import claims
 from automate.arena.answering import ledger
+from automate.arena.apart import keep_old
 from automate.arena.benchmark import Question
 from automate.arena.context import load_answers
 from automate.arena.games import Match
 from automate.arena.ledger import ModelLedger
 from automate.cluster.queue import job_alive
 from automate.errors import ClaimedError, StorageError
-from automate.journal import fresh_name, iter_lines, replace_file
+from automate.journal import fresh_name, iter_lines
 from automate.workspace import Workspace
 
 ANSWERS = "model_answer"
@@ -25,16 +25,6 @@ KEPT = "the old file is"
 SHOWN = 5
 """How many lines of a file are told of one by one."""
 _LINE = re.compile(r"\.jsonl:\d+: ")
-
-
-def _superseded(workspace: Workspace, name: Path) -> Path:
-    """A path in superseded/<time>/ that is not there yet."""
-    moment = time.time()
-    while True:
-        target = workspace.superseded / time.strftime("%Y%m%d_%H%M%S", time.localtime(moment)) / name
-        if not target.exists():
-            return target
-        moment += 1
 
 
 def mend_answers(workspace: Workspace, questions: Sequence[Question], model: str) -> list[str]:
@@ -49,8 +39,7 @@ def mend_answers(workspace: Workspace, questions: Sequence[Question], model: str
     except ClaimedError as error:
         return [f"{model}: its answers can't be mended now: {error.what}"]
     if before and _bytes(path) != before and not any(KEPT in note for note in notes):
-        old = _superseded(workspace, Path(ANSWERS) / path.name)
-        replace_file(old, before)
+        old = keep_old(workspace, path, Path(ANSWERS) / path.name, before)
         notes.append(f"{model}: lines stood twice in {path.name}; {KEPT} {old}")
     return notes
 
@@ -86,8 +75,7 @@ def _keep_doubles(workspace: Workspace, model: str, path: Path) -> list[str]:
     lines = [line for _, line, _ in iter_lines(path)] if path.is_file() else []
     if len(set(lines)) == len(lines):
         return []
-    old = _superseded(workspace, path.relative_to(workspace.judgments))
-    replace_file(old, _bytes(path))
+    old = keep_old(workspace, path, path.relative_to(workspace.judgments))
     return [f"{model}: {len(lines) - len(set(lines))} lines stand twice in {path.name}; {KEPT} {old}"]
 
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from orjson import Fragment
 
-from automate.arena.apart import copy_foreign_rows
+from automate.arena.apart import copy_foreign_rows, keep_old
 from automate.arena.benchmark import Answers
 from automate.arena.counting.covered import mark_of, stamp_file
 from automate.arena.games import Game, Match, Recorded, Slot
@@ -202,14 +200,7 @@ class ModelLedger:
             replace_file(self.rows_path, lines.values())
 
     def _keep_old(self, path: Path) -> None:
-        stamp = time.strftime("%Y%m%d_%H%M%S")
-        target = self.workspace.superseded / stamp / path.relative_to(self.workspace.judgments)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not target.exists():
-                shutil.copy2(path, target)
-        except OSError as error:
-            raise StorageError.of(error, target, "keep the old judgment file") from error
+        target = keep_old(self.workspace, path, path.relative_to(self.workspace.judgments))
         self.notes.append(f"{self.model}: rows that don't count any more left {path.name}; the old file is {target}")
 
 

@@ -47,7 +47,7 @@ def relax(report: Report, servable: Collection[str], problems: Mapping[str, Prob
     if ready:
         kept = [finding for finding in kept if finding.code != "FH110"]
     if coming:
-        kept.append(note("FH104", "answers", f"{coming} models lack answers, which are generated first"))
+        kept.append(note("FH104", "answers", f"{coming} model(s) lack answers, which are generated first"))
     return Report(tuple(sorted(kept, key=lambda one: one.code)), ready, tuple(name for name in names if name in bad))
 
 

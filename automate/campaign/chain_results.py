@@ -8,14 +8,14 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automate.campaign.answer_counts import AnswerCounts
-from automate.campaign.chain_report import Wanted
+from automate.campaign.chain_report import Wanted, report_jobs
 from automate.campaign.late import LateProgress
+from automate.campaign.state import CampaignState
 from automate.errors import FlockError, StorageError, visible
 from automate.journal import read_json, replace_file, write_json
 from automate.names import baseline_tag
@@ -27,6 +27,8 @@ Run = Callable[[Sequence[str]], tuple[int, str, str]]
 
 WIDTH = "120"
 SHOWN = 12
+CLOCKS = 5.0
+"""Seconds by which clocks of machines may differ."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,7 @@ def write_results(workspace: Workspace, wanted: Wanted, say: Say, run: Run = run
 
     `results/report.json` says when that was begun, what is missing, and what could not be made.
     """
-    began, failed = time.time(), list[str]()
-    try:
-        workspace.results.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError.of(error, workspace.results, "make the folder of results") from error
+    began, failed = _begin(workspace), list[str]()
     missing = missing_lines(workspace, wanted)
     text = "".join(f"{line}\n" for line in missing) or "Nothing: every game of these models was played.\n"
     replace_file(workspace.results / "missing.txt", text.encode())
@@ -92,6 +90,17 @@ def write_results(workspace: Workspace, wanted: Wanted, say: Say, run: Run = run
         "began": began, "models": list(wanted.models), "missing": missing, "failed": failed})
     say(f"results are in {workspace.results}" + (f"; not made: {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
+
+
+def _begin(workspace: Workspace) -> float:
+    """Make the folder; the time now by the clock of its file system, with which files' times can be compared."""
+    mark = workspace.results / "missing.txt"
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(mark, b"It is being counted.\n")
+        return mark.stat().st_mtime
+    except OSError as error:
+        raise StorageError.of(error, mark.parent, "make the folder of results") from error
 
 
 def _make(step: Step, say: Say, run: Run) -> int:
@@ -188,3 +197,19 @@ def what_failed(workspace: Workspace) -> tuple[list[str], list[str]]:
     lists = [said.get(key) for key in ("missing", "failed")]
     missing, failed = ([str(one) for one in found] if isinstance(found, list) else [] for found in lists)
     return missing, failed
+
+
+def report_words(workspace: Workspace, state: CampaignState) -> str:
+    """What the newest report job is about to do or has done, in a line; empty where there was none. Asks no Slurm."""
+    jobs = report_jobs(state)
+    if not jobs or (workspace.submissions / f"{jobs[-1].job}.cancelled").exists():
+        return ""
+    newest, began = jobs[-1], results_since(workspace)
+    if began is not None and began >= newest.intended - CLOCKS:
+        missing, failed = what_failed(workspace)
+        odd = [f"missing.txt has {len(missing)} line(s)"] * bool(missing)
+        odd += [f"not made: {', '.join(failed)}"] * bool(failed)
+        return f"the report was written into {workspace.results.name}/ by job {newest.job}" + (
+            f" ({'; '.join(odd)})" if odd else "")
+    waits = any(view.kind == "judge" for view in state.active)
+    return f"job {newest.job} writes the report" + (" when all games have ended" if waits else "")

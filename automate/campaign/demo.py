@@ -17,9 +17,9 @@ from automate.campaign.setup import make_workspace
 from automate.errors import StorageError, WorkspaceError
 from automate.journal import replace_file
 from automate.resources import configs_dir
-from automate.workspace import SETTINGS_FILE, Workspace
+from automate.workspace import SETTINGS_FILE, Workspace, open_workspace
 
-DEMO_SETTINGS = """# The demo's settings: a rehearsal judge, which needs no GPU, and whose verdicts mean nothing.
+DEMO_SETTINGS = r"""# The demo's settings: a rehearsal judge, which needs no GPU, and whose verdicts mean nothing.
 cluster: local
 baseline: example-baseline
 batch_size: 2
@@ -32,13 +32,30 @@ judge:
     short_label: 0.1
     no_label: 0.1
   concurrency: 4
+generate:
+  kind: rehearsal
+curves:
+  pattern: '(?P<run>example)-(?P<step>(?:step\d+)?(?:final)?)'
 limits:
   claim_stale: 5
 """
 
 
-def make_demo(root: Path) -> None:
-    """Make the demo's workspace at `root`; a demo that is there already is used again."""
+ENDPOINT = """
+{}:
+  model: "{}"
+  endpoints: null
+  api_type: openai
+  parallel: 8
+  max_tokens: 4096
+  temperature: 0.0
+"""
+UNANSWERED = "example-step3000"
+"""A model of the demo whose answers are not bundled."""
+
+
+def make_demo(root: Path, *more: str) -> None:
+    """Make the demo's workspace at `root`, with `more` models; a demo that is there already is used again."""
     settings = root / SETTINGS_FILE
     if settings.is_file():
         if "example-judge" not in settings.read_text(encoding="utf-8"):
@@ -55,6 +72,9 @@ def make_demo(root: Path) -> None:
         raise StorageError.of(error, root, "make the demo's workspace") from error
     make_workspace(root, {"models_file": "arena_hard_models_to_test.txt"}, "local")
     replace_file(settings, DEMO_SETTINGS.encode())
+    workspace = open_workspace(root)
+    for path, entry in ((workspace.models_file, "{}\n"), (workspace.api_config, ENDPOINT)):
+        replace_file(path, path.read_bytes() + "".join(entry.replace("{}", name) for name in more).encode())
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from automate.campaign.follow import Follower
+from automate.campaign.late import LateProgress
 from automate.campaign.state import CampaignState
 
 LINE_EVERY = 30.0
@@ -43,6 +44,9 @@ def follow(follower: Follower, console: Console, *, pause: float) -> bool:
             time.sleep(pause)
     for line in totals(follower, "are finished"):
         follower.say(line)
+    if isinstance(follower.progress, LateProgress) and follower.progress.why and follower.progress.names:
+        follower.say(f"games can't be counted: {follower.progress.why}")
+        return False
     return all(counts.finished == counts.wanted for counts in (follower.answers, follower.progress)
                if counts is not None)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from automate.arena.answering.candidates import Candidate, Problem, candidates, groups
-from automate.arena.answering.ledger import mend_answers
 from automate.arena.batches import Batch
 from automate.arena.context import baseline_map
 from automate.campaign.answer_counts import AnswerCounts
@@ -95,6 +94,8 @@ def _written(prepared: GenerationPrepared) -> list[str]:
         status = prepared.statuses[model]
         if status is None or not status.unwritten or model in prepared.busy:
             continue
+        from automate.arena.answering.ledger import mend_answers  # the engine's room: seldom needed here
+
         try:
             notes += mend_answers(prepared.counts.workspace, prepared.counts.asked, model)
         except ClaimedError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,27 +20,33 @@ if TYPE_CHECKING:
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False), default="demo-campaign")
 @click.pass_context
 def demo(ctx: click.Context, directory: Path) -> None:
-    """Run a campaign in DIRECTORY (default: demo-campaign): a dozen questions, three models, a rehearsal judge."""
+    """Run a campaign in DIRECTORY (default: demo-campaign): a dozen questions, four models, a rehearsal judge."""
     from automate.arena.context import load_match
     from automate.arena.counting.progress import Progress
-    from automate.campaign.demo import make_demo, models_of, tally
+    from automate.campaign.demo import UNANSWERED, make_demo, models_of, tally
     from automate.campaign.judging import Request
     from automate.campaign.monitoring.monitor import snapshot
     from automate.campaign.selection import Selection
     from automate.campaign.state import pick_cluster
+    from automate.cli import generating
     from automate.cli.checks import make_console, preflight, print_report
     from automate.cli.judging import run
+    from automate.cli.leaderboard import leaderboard
+    from automate.cli.report import report as write_report
     from automate.cli.views.monitor_text import lines
     from automate.workspace import open_workspace
 
     console = make_console()
     root = directory.resolve()
-    make_demo(root)
+    make_demo(root, UNANSWERED)
     workspace = open_workspace(root)
     cluster = pick_cluster(workspace, "local")
     models = models_of(workspace)
+    selection = Selection(models, (), str(workspace.models_file))
+    _step(console, "flock-hpc generate --all --submit --wait", "answers of the models that lack them")
+    generating.run(console, workspace, cluster, Request(models), selection, submit=True, wait=True, skip=False)
     _step(console, "flock-hpc validate-only", "everything that can be known before a GPU is asked for")
-    report = preflight(workspace, cluster, Selection(models, (), str(workspace.models_file)), None)
+    report = preflight(workspace, cluster, selection, None)
     print_report(console, report)
     if not report.ok:
         ctx.exit(1)
@@ -49,10 +56,19 @@ def demo(ctx: click.Context, directory: Path) -> None:
     for line in lines(snapshot(workspace)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     _table(console, tally(Progress(workspace, load_match(workspace), models)))
-    console.print(f"\nThe workspace is {directory}: look into its generated_judgment_scripts/, logs/ and "
-                  "arena-hard-auto/data/.../model_judgment/.", markup=False, soft_wrap=True)
+    _step(console, "flock-hpc leaderboard", "scores, intervals, and how far the judge can be trusted")
+    _call(ctx, leaderboard, root)
+    _step(console, "flock-hpc report", "one page to send to a colleague")
+    _call(ctx, write_report, root)
+    console.print(f"\nThe workspace is {directory}: look into its results/report.html, generated_judgment_scripts/, "
+                  "logs/ and arena-hard-auto/data/.../model_judgment/.", markup=False, soft_wrap=True)
     console.print("Next: [bold]flock-hpc init my-campaign[/]")
     ctx.exit(status)
+
+
+def _call(ctx: click.Context, command: click.Command, root: Path) -> None:
+    with contextlib.suppress(click.exceptions.Exit):
+        ctx.invoke(command, workspace_dir=root)
 
 
 def _step(console: Console, command: str, what: str) -> None:

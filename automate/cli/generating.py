@@ -169,8 +169,8 @@ def _odd(prepared: GenerationPrepared) -> list[str]:
                      f"weights changed: {some([one.model for one in stale])}")
     for one in known:
         if one.problems:
-            found.append(f"{one.model}: {len(one.problems)} lines of its answer file or records can't be read, and don't "
-                         f"count: {one.problems[0]}")
+            found.append(f"{one.model}: {len(one.problems)} lines of its answer file or records can't be read, and "
+                         f"don't count: {one.problems[0]}")
         if one.duplicates:
             found.append(f"{one.model}: {one.duplicates} rows more than one to a question; the last one counts")
         if one.failed:

@@ -13,10 +13,12 @@ from scipy.special import stdtr, stdtrit
 from automate.errors import DataError
 from automate.results.battles import Battles, Floats, Style
 from automate.results.boards import Board, Comparison, Options
-from automate.results.intervals import quantile, question_scores, ratio, resampled_scores, spread
-from automate.results.scores import baselines_of, leaderboard
+from automate.results.intervals import quantile, question_scores, resampled_scores, spread, spreads
+from automate.results.scores import Scored, baselines_of, scored
 
 POWER = 0.8
+EXACT = 1e-9
+"""Points: a smaller standard error, or a smaller difference, is rounding."""
 
 
 def compare(battles: Battles, first: str, second: str, options: Options, style: Style | None = None) -> Comparison:
@@ -52,16 +54,11 @@ def _known(battles: Battles, names: tuple[str, str], options: Options) -> None:
 
 def _difference(part: Battles, rows: list[int | None], options: Options, style: Style | None) -> tuple[float, Floats]:
     """The difference in points, and in each round."""
-    rounds = resampled_scores(part, options, style)
-    if options.style:
-        board = leaderboard(part, options, style)
-        found = [board.score_of(part.models[row]) if row is not None else None for row in rows]
-        values = [score.score if score else 50.0 if row is None else float("nan")
-                  for score, row in zip(found, rows, strict=True)]
-    else:
-        won, weight = question_scores(part, options)
-        scores = ratio(won.sum(axis=1), weight.sum(axis=1))
-        values = [50.0 if row is None else float(scores[row]) for row in rows]
+    whole = scored(part, options, style)
+    rounds = whole.rounds
+    found = [whole.board.score_of(part.models[row]) if row is not None else None for row in rows]
+    values = [score.score if score else 50.0 if row is None else float("nan")
+              for score, row in zip(found, rows, strict=True)]
     each = [np.full(len(rounds), 50.0) if row is None else rounds[:, row] for row in rows]
     return values[0] - values[1], each[0] - each[1]
 
@@ -84,11 +81,17 @@ def _comparison(names: tuple[str, str], value: float, rounds: Floats, shares: li
 
 def p_value(difference: float, error: float, questions: int) -> float:
     """Two-sided, by Student's t. Where every question shows the same difference there is no error: the sign test."""
-    if not np.isfinite(error) or not np.isfinite(difference):
-        return 1.0
-    if error <= 1e-9:
-        return 1.0 if abs(difference) <= 1e-9 else float(min(1.0, 2.0 * 0.5**questions))
-    return float(2.0 * stdtr(max(questions - 1, 1), -abs(difference) / error))
+    return float(p_values(np.array([difference]), np.array([error]), np.array([float(questions)]))[0])
+
+
+def p_values(differences: Floats, errors: Floats, questions: Floats) -> Floats:
+    """The same of many differences, arrays of one shape."""
+    size = np.abs(differences)
+    exact = errors <= EXACT
+    usual = 2.0 * stdtr(np.maximum(questions - 1.0, 1.0), -size / np.where(exact, 1.0, errors))
+    signs = np.where(size <= EXACT, 1.0, np.minimum(1.0, 2.0 * 0.5**questions))
+    found: Floats = np.where(np.isfinite(errors) & np.isfinite(differences), np.where(exact, signs, usual), 1.0)
+    return found
 
 
 def detectable(error: float, questions: int, confidence: float) -> float:
@@ -96,34 +99,51 @@ def detectable(error: float, questions: int, confidence: float) -> float:
     return float((quantile(confidence, questions) + stdtrit(max(questions - 1, 1), POWER)) * error)
 
 
-def groups(board: Board, battles: Battles, options: Options, style: Style | None = None) -> Board:
+def ranked(found: Scored, battles: Battles, options: Options) -> Board:
+    """A scored board with the ranks that each model may hold, from the rounds that it was made from."""
+    return groups(found.board, battles, options, rounds=found.rounds) if len(found.board.scores) > 1 else found.board
+
+
+def groups(board: Board, battles: Battles, options: Options, style: Style | None = None, *,
+           rounds: Floats | None = None) -> Board:
     """The board with the ranks that each model may hold.
 
     All pairs are compared, paired by question; p-values are corrected for the number of pairs (Holm, 1979), so that
     with the options' confidence all ranges hold at once. A model's best rank is 1 and the number of models that are
-    surely better; its worst leaves room for those that are surely worse. The baseline takes part.
+    surely better; its worst leaves room for those that are surely worse. The baseline takes part. `rounds`: the
+    resampled scores of the same battles and options, if they are at hand.
     """
-    names = [score.model for score in board.scores]
-    options = replace(options, mode="default")
-    rounds = resampled_scores(battles, options, style)
-    each = [np.full(len(rounds), 50.0) if score.is_baseline or score.model not in battles.models
-            else rounds[:, battles.models.index(score.model)] for score in board.scores]
-    pairs = [(one, other) for one in range(len(names)) for other in range(one + 1, len(names))]
-    found = [_pair(board, each, one, other) for one, other in pairs]
-    sure = holm(np.array(found), 1.0 - options.confidence / 100.0)
-    better = np.zeros((len(names), len(names)), np.bool_)
-    for (one, other), told in zip(pairs, sure, strict=True):
-        ahead, behind = (one, other) if board.scores[one].score >= board.scores[other].score else (other, one)
-        better[ahead, behind] = told
-    scores = [replace(score, rank_low=1 + int(better[:, at].sum()), rank_high=len(names) - int(better[at].sum()))
+    total = len(board.scores)
+    if rounds is None:
+        rounds = resampled_scores(battles, replace(options, mode="default"), style)
+    first, second = np.triu_indices(total, 1)
+    sure = holm(_p_values(board, _columns(board, battles, rounds)), 1.0 - options.confidence / 100.0)
+    values = np.array([score.score for score in board.scores])
+    ahead, better = values[first] >= values[second], np.zeros((total, total), np.bool_)
+    better[np.where(ahead, first, second), np.where(ahead, second, first)] = sure
+    scores = [replace(score, rank_low=1 + int(better[:, at].sum()), rank_high=total - int(better[at].sum()))
               for at, score in enumerate(board.scores)]
     return replace(board, scores=tuple(scores))
 
 
-def _pair(board: Board, each: list[Floats], one: int, other: int) -> float:
-    first, second = board.scores[one], board.scores[other]
-    questions = min(score.questions for score in (first, second) if not score.is_baseline)
-    return p_value(first.score - second.score, spread(each[one] - each[other], questions), questions)
+def _columns(board: Board, battles: Battles, rounds: Floats) -> Floats:
+    """The rounds of the board's scores in its order, shape (rounds, scores); 50 for the baseline."""
+    places = {name: place for place, name in enumerate(battles.models)}
+    return np.stack([np.full(len(rounds), 50.0) if score.is_baseline or score.model not in places
+                     else rounds[:, places[score.model]] for score in board.scores], axis=1)
+
+
+def _p_values(board: Board, each: Floats) -> Floats:
+    """Of all pairs, first against second, first against third and so on."""
+    values = np.array([score.score for score in board.scores])
+    asked = np.array([score.questions if not score.is_baseline else np.inf for score in board.scores])
+    found = [np.zeros(0)]
+    for one in range(len(values) - 1):
+        others = slice(one + 1, None)
+        questions = np.minimum(asked[one], asked[others])
+        errors = spreads(each[:, one, None] - each[:, others], questions)
+        found.append(p_values(values[one] - values[others], errors, questions))
+    return np.concatenate(found)
 
 
 def holm(p_values: Floats, level: float) -> NDArray[np.bool_]:

@@ -16,8 +16,8 @@ from automate.results.checkpoints import Checkpoint, group_names, natural, parse
 from automate.results.curves_data import FINAL, Best, Curves, Mean, Point, Run, Settled, Stop
 from automate.results.curves_stop import stop
 from automate.results.folder import named
-from automate.results.intervals import resampled_scores, score_interval
-from automate.results.scores import leaderboard
+from automate.results.intervals import score_interval
+from automate.results.scores import Scored, scored
 
 __all__ = ["THRESHOLD", "Best", "Curves", "Mean", "Point", "Run", "Settled", "Stop", "curves"]
 
@@ -26,18 +26,19 @@ THRESHOLD = 0.9
 
 
 def curves(battles: Battles, options: Options, pattern: str, *, final_step: int | None = None,
-           style: Style | None = None, threshold: float = THRESHOLD, board: Board | None = None) -> Curves:
+           style: Style | None = None, threshold: float = THRESHOLD, found: Scored | None = None) -> Curves:
     """Curves of all models whose name fits `pattern` whole (named groups `run`, `step` and any others).
 
-    `final_step`: the step of ends whose name has no number. `board`: the leaderboard of the same battles and options,
-    if it is at hand. Raises ConfigError for the pattern, DataError where no score can be computed.
+    `final_step`: the step of ends whose name has no number. `found`: the scores of the same battles and options, if
+    they are at hand. Raises ConfigError for the pattern, DataError where no score can be computed.
     """
-    found, unmatched = parse(battles.models, pattern, final_step)
-    board = board or leaderboard(battles, options, style)
-    scored = {score.model for score in board.scores if not score.is_baseline and np.isfinite(score.score)}
-    there = [checkpoint for checkpoint in found if checkpoint.model in scored]
-    scoreless = tuple(checkpoint.model for checkpoint in found if checkpoint.model not in scored)
-    draws = _Draws(battles, options, style if options.style else None, there)
+    named_so, unmatched = parse(battles.models, pattern, final_step)
+    found = found or scored(battles, options, style)
+    board = found.board
+    with_score = {score.model for score in board.scores if not score.is_baseline and np.isfinite(score.score)}
+    there = [checkpoint for checkpoint in named_so if checkpoint.model in with_score]
+    scoreless = tuple(checkpoint.model for checkpoint in named_so if checkpoint.model not in with_score)
+    draws = _Draws(battles.models, found.rounds)
     runs = _runs(there, board, draws)
     columns = _columns(runs)
     groups = tuple(group_names(there))
@@ -46,16 +47,15 @@ def curves(battles: Battles, options: Options, pattern: str, *, final_step: int 
         runs, columns, groups, tuple(_means(runs, columns, groups, draws, options.confidence)),
         tuple(_bests(runs, groups, draws)), settled, stop(settled, threshold, options.confidence, len(runs)),
         tuple(unmatched), scoreless, options, pattern, board.baselines, board.judges,
-        (*same_place(found), *_notes(runs), *board.warnings, *board.notes))
+        (*same_place(named_so), *_notes(runs), *board.warnings, *board.notes))
 
 
 class _Draws:
     """Resampled scores by model's name, from an array of shape (rounds, models); rounded, so that ties are ties."""
 
-    def __init__(self, battles: Battles, options: Options, style: Style | None, there: Sequence[Checkpoint]) -> None:
-        models = len(battles.models)
-        self.all = np.round(resampled_scores(battles, options, style), 9) if there else np.zeros((0, models))
-        self.index = {name: place for place, name in enumerate(battles.models)}
+    def __init__(self, models: Sequence[str], rounds: Floats) -> None:
+        self.all = np.round(rounds, 9)
+        self.index = {name: place for place, name in enumerate(models)}
 
     def of(self, points: Sequence[Point]) -> Floats:
         """Rounds of these points' models, shape (rounds, points)."""

@@ -12,6 +12,8 @@ from automate.errors import DataError
 from automate.results.battles import Battles, Floats, Style
 from automate.results.boards import Options
 
+CERTAIN = 1e-9
+"""A share of wins nearer than this to 0 or 1 is that: where style alone foresees verdicts, fits come so near."""
 STRONG = 2
 """The size of a strong verdict (>> or <<) in `Battles`."""
 
@@ -104,10 +106,20 @@ def spread(rounds: Floats, questions: int) -> float:
 
     A sample of n questions drawn from n has a variance that is too small by n - 1 to n; that is put right.
     """
-    known = rounds[np.isfinite(rounds)]
-    if len(known) < 2 or questions < 2:
-        return float("nan")
-    return float(np.std(known, ddof=1) * np.sqrt(questions / (questions - 1)))
+    return float(spreads(rounds[:, None], np.array([float(questions)]))[0])
+
+
+def spreads(rounds: Floats, questions: Floats) -> Floats:
+    """The same of many scores or differences: `rounds` of shape (rounds, n), `questions` of shape (n,)."""
+    known = np.isfinite(rounds)
+    count = known.sum(axis=0)
+    usable = (count >= 2) & (questions >= 2)
+    rest = np.where(known, rounds, 0.0) if not known.all() else rounds
+    rest = rest - rest.sum(axis=0) / np.maximum(count, 1)
+    squares = (rest * rest * known).sum(axis=0)
+    variance = squares / np.maximum(count - 1, 1)
+    found: Floats = np.where(usable, np.sqrt(variance * questions / np.maximum(questions - 1.0, 1.0)), np.nan)
+    return found
 
 
 def score_interval(score: float, rounds: Floats, questions: int, confidence: float) -> tuple[float, float]:
@@ -116,7 +128,7 @@ def score_interval(score: float, rounds: Floats, questions: int, confidence: flo
     A round in which everything was won or lost counts as half a game away from that.
     """
     share = score / 100.0
-    if questions < 2 or not 0.0 < share < 1.0:
+    if questions < 2 or not CERTAIN < share < 1.0 - CERTAIN:
         return interval(score, 0.0, questions, confidence)
     edge = min(0.25 / questions, share, 1.0 - share)
     shares = np.clip(rounds[np.isfinite(rounds)] / 100.0, edge, 1.0 - edge)
@@ -140,9 +152,9 @@ def interval(score: float, error: float, questions: int, confidence: float) -> t
         return 0.0, 100.0
     share = score / 100.0
     edge = 100.0 * (0.5 - confidence / 200.0) ** (1.0 / questions)
-    if share <= 0.0:
+    if share <= CERTAIN:
         return 0.0, 100.0 - edge
-    if share >= 1.0:
+    if share >= 1.0 - CERTAIN:
         return edge, 100.0
     if not np.isfinite(error):
         return 0.0, 100.0

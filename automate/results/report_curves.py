@@ -5,17 +5,18 @@ Never scores anything itself; `curves.py` does."""
 from __future__ import annotations
 
 from automate.results.battles import Battles
-from automate.results.boards import Board, Options
+from automate.results.boards import Options
 from automate.results.report_content import CurvesPart, Picture
 from automate.results.report_summary import listed, percent, points
+from automate.results.scores import Scored
 from automate.settings_results import Curves as Settings
 
 
-def curves_part(battles: Battles, options: Options, settings: Settings, board: Board) -> CurvesPart | None:
+def curves_part(battles: Battles, options: Options, settings: Settings, scored: Scored) -> CurvesPart | None:
     """Pictures and tables, or None where no name is a checkpoint's. Raises ConfigError for the pattern."""
     from automate.results import curves, plots
 
-    found = curves.curves(battles, options, settings.pattern, final_step=settings.final_step, board=board)
+    found = curves.curves(battles, options, settings.pattern, final_step=settings.final_step, found=scored)
     if not found.runs:
         return None
     pictures = tuple(Picture(title, f"Plot: {title}", plots.svg(found, name).encode())

@@ -4,7 +4,7 @@ Never reads files, and never mixes the two modes: a board says in its options ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from automate.results.battles import NO_VERDICT, Battles, Floats, Style
 from automate.results.boards import Board, Options, Score
 from automate.results.intervals import chosen, question_scores, ratio, resampled_scores, score_interval
 
-__all__ = ["leaderboard", "question_scores"]
+__all__ = ["Scored", "leaderboard", "question_scores", "scored"]
 
 STYLES = ("length", "markdown")
 FEW_QUESTIONS = 30
@@ -28,6 +28,14 @@ class Played:
     questions: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Scored:
+    """A board and what it was made from: scores in percent in each round, shape (rounds, models of the battles)."""
+
+    board: Board
+    rounds: Floats
+
+
 def leaderboard(battles: Battles, options: Options, style: Style | None = None) -> Board:
     """Scores of all models that have any, best first, the baseline among them at 50.
 
@@ -35,19 +43,29 @@ def leaderboard(battles: Battles, options: Options, style: Style | None = None) 
     category. With several baselines no row of a baseline is added, as 50 then means something else in each category.
     Raises DataError where there is nothing to compute from, ConfigError for an unknown style feature.
     """
-    check(battles, options)
     if options.mode == "compatible":
         from automate.results.compatible import board
 
+        check(battles, options)
         return board(battles, options, style)
-    if options.style:
-        from automate.results.style import board as style_board
+    return scored(battles, options, style).board
 
-        return style_board(battles, options, style)
+
+def scored(battles: Battles, options: Options, style: Style | None = None) -> Scored:
+    """The leaderboard of the default mode, and its resampled scores for what else is told of the same models.
+
+    Raises as `leaderboard`.
+    """
+    options = replace(options, mode="default")
+    check(battles, options)
+    if options.style:
+        from automate.results.style import scored as style_scored
+
+        return Scored(*style_scored(battles, options, style))
     won, weight = question_scores(battles, options)
     rounds = resampled_scores(battles, options)
     values = ratio(won.sum(axis=1), weight.sum(axis=1))
-    return assembled(battles, options, values, rounds)
+    return Scored(assembled(battles, options, values, rounds), rounds)
 
 
 def check(battles: Battles, options: Options) -> None:

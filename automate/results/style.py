@@ -28,16 +28,17 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def board(battles: Battles, options: Options, style: Style | None) -> Board:
-    """The leaderboard with style control. Raises DataError where no row has style metadata on both sides."""
+def scored(battles: Battles, options: Options, style: Style | None) -> tuple[Board, Floats]:
+    """The leaderboard with style control, and its rounds. Raises DataError where no row has metadata on both sides."""
     prepared = prepare(battles, options, style)
     whole = fit(prepared.cells)
     values = _scores(prepared, whole, np.ones((1, len(battles.questions))))[0]
     rounds = _resampled(prepared, options, whole)
     names = prepared.names
     coefficients = dict(zip(names, map(float, whole.coefficients), strict=True))
-    return assembled(prepared.battles, options, values, rounds, coefficients=coefficients, notes=prepared.notes,
-                     warnings=_warnings(prepared, whole))
+    board = assembled(prepared.battles, options, values, rounds, coefficients=coefficients, notes=prepared.notes,
+                      warnings=_warnings(prepared, whole))
+    return board, rounds
 
 
 def resampled(battles: Battles, options: Options, style: Style | None) -> Floats:

@@ -17,6 +17,8 @@ FAR = 30.0
 """The intercept of a group that won or lost everything: its likelihood has no maximum, and this is far enough."""
 STEPS = 60
 LARGEST_STEP = 4.0
+NOTHING = 1e-12
+"""Curvature below this is rounding: the group's verdicts are foreseen."""
 CHUNK = 1 << 18
 """Multiplications of a matrix product: rounds are worked on in parts of at most this many. So they stay in the
 processor's cache, and BLAS starts no threads for them, which cost far more than they gain on a busy machine."""
@@ -107,8 +109,12 @@ def _newton(cells: Cells, counts: Floats, start: Fit, enough: float) -> Fit:
 
 
 def _schur(terms: _Terms) -> Floats:
-    """What is left of the shared features' Hessian once the intercepts are free; shape (..., F, F)."""
-    weighted = terms.cross / terms.diagonal[..., None]
+    """What is left of the shared features' Hessian once the intercepts are free; shape (..., F, F).
+
+    Groups whose verdicts are all foreseen (diagonal 0) say nothing of the features any more and are left out.
+    """
+    diagonal = terms.diagonal[..., None]
+    weighted = np.divide(terms.cross, diagonal, out=np.zeros_like(terms.cross), where=diagonal > NOTHING)
     found: Floats = terms.inner - np.swapaxes(terms.cross, -1, -2) @ weighted
     return found
 
@@ -116,7 +122,7 @@ def _schur(terms: _Terms) -> Floats:
 def _moved(current: Fit, terms: _Terms, apart: Floats) -> Fit:
     """One Newton step, shortened where it is too long to be trusted. Groups that are `apart` stay where they are."""
     free = apart == 0
-    diagonal = np.where(free, np.maximum(terms.diagonal, 1e-12), 1.0)
+    diagonal = np.where(free, np.maximum(terms.diagonal, NOTHING), 1.0)
     cross = np.where(free[..., None], terms.cross, 0.0)
     terms = _Terms(np.where(free, terms.group, 0.0), terms.shared, diagonal, cross, terms.inner)
     right = terms.shared - np.einsum("...gf,...g->...f", cross, terms.group / diagonal)

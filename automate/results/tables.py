@@ -14,14 +14,14 @@ import numpy as np
 from automate.errors import DataError, FlockError
 from automate.results.battles import Battles, Style, Tally
 from automate.results.boards import Agreement, Board, Comparison, Options, Quality
-from automate.results.compare import compare, detectable, groups
+from automate.results.compare import compare, detectable, ranked
 from automate.results.folder import BenchFolder
-from automate.results.intervals import resampled_scores, spread
+from automate.results.intervals import spread
 from automate.results.published import board as battles_board
 from automate.results.quality import judge_agreement, judge_quality
 from automate.results.reading import read_battles, read_judgments, read_style, style_notes
 from automate.results.reading_columns import compact
-from automate.results.scores import leaderboard
+from automate.results.scores import Scored, leaderboard, scored
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _table(battles: Battles, options: Options, style: Style | None, pair: tuple[
     if options.style:
         try:
             return _ranked(battles, options, style, pair)
-        except (DataError, np.linalg.LinAlgError) as error:
+        except DataError as error:
             return _plain(_table(battles, replace(options, style=()), None, pair), error)
     try:
         return _ranked(battles, options, None, pair)
@@ -133,30 +133,27 @@ def _scored(battles: Battles, options: Options, style: Style | None) -> Table:
     """A board alone; as `_table` without style control where that can't be had."""
     try:
         board = leaderboard(battles, options, style)
-    except (DataError, np.linalg.LinAlgError) as error:
+    except DataError as error:
         if options.style:
             return _plain(_scored(battles, replace(options, style=()), None), error)
-        problem = error if isinstance(error, DataError) else DataError(str(error))
-        return Table(options.category, _names(battles), None, problem)
+        return Table(options.category, _names(battles), None, error)
     return Table(options.category, _names(battles), board, questions=_most_questions(board))
 
 
-def _plain(table: Table, error: Exception) -> Table:
+def _plain(table: Table, error: DataError) -> Table:
     """A table without style control, that says why."""
     if table.board is None:
         return table
-    why = error.what if isinstance(error, DataError) else "its fit doesn't converge on these games"
-    said = f"without style control, as it can't be had: {why}"
+    said = f"without style control, as it can't be had: {error.what}"
     return replace(table, board=replace(table.board, warnings=(said, *table.board.warnings)))
 
 
 def _ranked(battles: Battles, options: Options, style: Style | None, pair: tuple[str, str] | None) -> Table:
-    board = leaderboard(battles, options, style)
-    table = Table(options.category, _names(battles), board, questions=_most_questions(board))
+    found = scored(battles, options, style)
+    table = Table(options.category, _names(battles), found.board, questions=_most_questions(found.board))
     if pair is not None:
         return replace(table, comparison=compare(battles, *pair, options, style))
-    ranked = groups(board, battles, options, style) if len(board.scores) > 1 else board
-    return replace(table, board=ranked, detectable=_detectable(ranked, battles, options, style))
+    return replace(table, board=ranked(found, battles, options), detectable=_detectable(found, battles))
 
 
 def _names(battles: Battles) -> tuple[str, ...]:
@@ -167,13 +164,13 @@ def _most_questions(board: Board) -> int:
     return max((score.questions for score in board.scores), default=0)
 
 
-def _detectable(ranked: Board, battles: Battles, options: Options, style: Style | None) -> float | None:
+def _detectable(found: Scored, battles: Battles) -> float | None:
     """The median over neighbours of the smallest difference that their questions can show, in points."""
-    rounds = resampled_scores(battles, options, style)
+    rounds, confidence = found.rounds, found.board.options.confidence
     numbers = {name: number for number, name in enumerate(battles.models)}
-    known = [score for score in ranked.scores if score.model in numbers and score.questions > 1]
-    found = [detectable(spread(rounds[:, numbers[one.model]] - rounds[:, numbers[two.model]], questions), questions,
-                        options.confidence)
-             for one, two in pairwise(known) if (questions := min(one.questions, two.questions))]
-    finite = [value for value in found if np.isfinite(value)]
+    known = [score for score in found.board.scores if score.model in numbers and score.questions > 1]
+    each = [detectable(spread(rounds[:, numbers[one.model]] - rounds[:, numbers[two.model]], questions), questions,
+                       confidence)
+            for one, two in pairwise(known) if (questions := min(one.questions, two.questions))]
+    finite = [value for value in each if np.isfinite(value)]
     return float(np.median(finite)) if finite else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,13 @@ from tests.e2e.support import (
     EXAMPLES,
     assert_nothing_runs,
     bench_file,
+    command,
+    environment,
+    eventually,
     flock,
     jobs,
     journal,
+    read_lines,
     rows_file,
     said,
 )
@@ -167,6 +172,37 @@ def test_incomplete_answers_are_judged_as_far_as_they_go(tmp_path: Path) -> None
     assert 0 < answers < 12
     assert len(journal(root, FIRST)) == 2 * answers
     assert f"{FIRST}: {answers} of 12 answers; given up: {12 - answers} " in text
+
+
+# --- another baseline, cancelled --------------------------------------------------------------------------
+def test_another_baseline_gets_answers_and_results_of_its_own(tmp_path: Path) -> None:
+    root = make_bare(tmp_path / "example", (FIRST, LAST))
+    text = flock("run", "--models", FIRST, SECOND, "--baseline", LAST, "--submit", "--wait", "--executor", "local",
+                 cwd=root)
+    assert text.returncode == 0, text.stdout + text.stderr
+    assert f"against {LAST}" in said(text)
+    assert board(root) == sorted([FIRST, SECOND, LAST])
+    for model in (FIRST, SECOND):
+        rows = read_lines(rows_file(root, model, LAST))
+        assert {row["baseline"] for row in rows} == {LAST}
+        assert len(rows) == 12
+
+
+def test_cancel_ends_the_report_job_too_and_the_command_that_waits(tmp_path: Path) -> None:
+    slow = {"kind": "rehearsal", "rehearsal": {"latency": 5}, "concurrency": 1}
+    root = make_bare(tmp_path / "example", generate=slow)
+    arguments = command("run", "--all", "--submit", "--wait", "--executor", "local")
+    with subprocess.Popen(arguments, cwd=root, env=environment(), stdout=subprocess.PIPE, text=True) as waiting:
+        eventually(lambda: of_kind(root, "arena-report") and of_kind(root, "arena-report")[0]["job"], "a report job")
+        report = of_kind(root, "arena-report")[0]["job"]
+        assert f"would cancel job {report}: it writes the report" in flock("cancel", "--dry-run", cwd=root).stdout
+        assert f"cancelled job {report}\n" in flock("cancel", cwd=root).stdout
+        text = waiting.communicate(timeout=120)[0]
+    assert waiting.returncode == 1
+    assert "The chain was cancelled." in text
+    assert len(of_kind(root, "arena-report")) == 1
+    assert not (root / "results").exists()
+    assert_nothing_runs(root)
 
 
 # --- limits -----------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def test_answers_that_can_be_generated_are_no_errors() -> None:
     report = relax(Report((NO_FILE, SOME, NONE, BARE), (), ("a", "b")), {"a", "b", "base"}, {}, {"base"})
     assert report.ok
     assert (report.ready, report.blocked) == (("a", "b"), ())
-    assert [one.what for one in report.findings] == ["2 models lack answers, which are generated first"]
+    assert [one.what for one in report.findings] == ["2 model(s) lack answers, which are generated first"]
 
 
 def test_of_others_it_is_said_why_not() -> None:

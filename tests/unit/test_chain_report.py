@@ -19,7 +19,15 @@ from automate.campaign.chain_report import (
     report_jobs,
     script_text,
 )
-from automate.campaign.chain_results import are_fresh, missing_lines, notices_of, steps_of, what_failed, write_results
+from automate.campaign.chain_results import (
+    are_fresh,
+    missing_lines,
+    notices_of,
+    report_words,
+    steps_of,
+    what_failed,
+    write_results,
+)
 from automate.campaign.state import look
 from automate.cluster.local.executor import LocalCluster, directives
 from automate.cluster.queue import JobState
@@ -183,3 +191,20 @@ def test_states_that_are_over_are_not_active(workspace: Workspace, idle: Idle) -
     record = idle.queue.jobs()[0]
     idle.queue.save({**record, "state": JobState.COMPLETED.value})
     assert active_reports(workspace, look(workspace)) == {}
+
+
+# --- what the monitor says of it --------------------------------------------------------------------------
+def test_a_line_says_what_the_report_job_does(workspace: Workspace, idle: Idle) -> None:
+    assert report_words(workspace, look(workspace)) == ""
+    job = arrange_report(workspace, idle, WANTED, new_jobs=True, fresh=False)
+    assert job is not None
+    assert report_words(workspace, look(workspace)) == f"job {job.job} writes the report"
+    workspace.results.mkdir()
+    made = {"began": job.intended + 1, "missing": ["a"], "failed": ["curves"]}
+    (workspace.results / "report.json").write_text(json.dumps(made))
+    assert report_words(workspace, look(workspace)) == (
+        f"the report was written into results/ by job {job.job} (missing.txt has 1 line(s); not made: curves)")
+    (workspace.results / "report.json").write_text(json.dumps({**made, "began": job.intended - 60}))
+    assert report_words(workspace, look(workspace)) == f"job {job.job} writes the report"
+    (workspace.submissions / f"{job.job}.cancelled").touch()
+    assert report_words(workspace, look(workspace)) == ""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from automate.arena.answering.candidates import Candidate, Problem
 from automate.arena.answering.due import AnswerStatus
+from automate.arena.answering.recorded import prompt_sha
 from automate.arena.batches import Batch
 from automate.campaign import answer_counts
 from automate.campaign.answer_counts import AnswerCounts
 from automate.campaign.budget import gpu_hours
 from automate.campaign.follow import Follower
+from automate.campaign.following import follow
 from automate.campaign.generating import GenerationPrepared, prepare, spread
 from automate.campaign.handing import Request
 from automate.campaign.judging import _plan
@@ -422,3 +426,32 @@ def test_counts_are_kept_for_the_next_command_and_never_trusted_after_a_change(
     with monkeypatch.context() as patch:
         patch.setattr("automate.arena.answering.due.answer_status", lambda *_: AnswerStatus("a", 4, 0, 4))
         assert AnswerCounts(changed, ["a"]).due == {"a": 4}
+
+
+@pytest.mark.parametrize(("models", "answered", "whole"), [
+    ((), False, True), (("m1",), False, False), (("m1",), True, False), ((), True, True)])
+def test_following_ends_well_only_where_everything_could_be_counted(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: tuple[str, ...], answered: bool, whole: bool) -> None:
+    workspace, out = workspace_at(tmp_path, "m1"), io.StringIO()
+    answer(workspace, "m1")
+    if answered:
+        answer(workspace, "base")
+    monkeypatch.setattr("automate.campaign.follow.look", lambda _: CampaignState((), ()))
+    follower = Follower(workspace, FakeCluster(), LateProgress(workspace, models), frozenset(), REQUEST,
+                        AnswerCounts(workspace, ["m1"]))
+    assert follow(follower, Console(file=out, width=200), pause=0.0) is whole
+    assert "3 of 3 answers are finished" in out.getvalue()
+    assert ("games can't be counted" in out.getvalue()) == (bool(models) and not answered)
+
+
+def test_an_answer_that_only_the_journal_has_is_written_into_the_file(tmp_path: Path) -> None:
+    workspace = workspace_at(tmp_path)
+    answer(workspace, "a", 2)
+    write_lines(workspace.answer_journal("a") / "r.jsonl", [{
+        "source": "engine", "key": "k", "model": "a", "uid": "q2", "category": "hard_prompt", "outcome": "answer",
+        "prompt_sha": prompt_sha("prompt 2"), "answer": "late", "weights": "rehearsal", "time": 1.0}])
+    found = prepared(workspace, "a")
+    assert found.stored is None and found.complete == ["a"] and any("was written anew" in note for note in found.notes)
+    rows = [json.loads(line) for line in workspace.answer_file("a").read_text().splitlines()]
+    assert [row["uid"] for row in rows] == ["q0", "q1", "q2"]
+    assert not prepared(workspace, "a").notes

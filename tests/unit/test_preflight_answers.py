@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from automate.arena.answering.candidates import candidate_of
+from automate.arena.answering.recorded import due_of
+from automate.arena.benchmark import read_questions
 from automate.arena.preflight.findings import Level
 from automate.workspace import Workspace
 from tests.unit.support import write_lines
@@ -51,3 +54,34 @@ def test_the_last_answer_to_a_question_counts(tmp_path: Path, last: bool) -> Non
     lines = workspace.answer_file(GOOD).read_bytes()
     write_lines(workspace.answer_file(GOOD), [lines, *(rows if last else rows[::-1])])
     assert len(of(look(workspace), "FH113")) == last
+
+
+def ask_in_vain(workspace: Workspace, model: str, uid: str, times: int) -> None:
+    """Let the journal say that a model was asked a question so often, and that it was too long."""
+    question = next(q for q in read_questions(workspace.questions, workspace.settings.bench) if q.uid == uid)
+    due = due_of(model, question, candidate_of(workspace, model)[0].weights)
+    record = {"key": due.key, "uid": uid, "outcome": "too_long", "prompt_sha": due.prompt_sha}
+    write_lines(workspace.answer_journal(model) / "a.jsonl", [record] * times)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_question_that_was_given_up_does_not_keep_its_model_back(tmp_path: Path, times: int) -> None:
+    workspace = campaign(tmp_path)
+    write_lines(workspace.answer_file(GOOD), [answer(uid, model=GOOD) for uid in UIDS[1:]])
+    ask_in_vain(workspace, GOOD, UIDS[0], times)
+    report = look(workspace)
+    if times < workspace.settings.limits.attempts:
+        assert (report.ready, report.blocked) == ((OTHER,), (GOOD,))
+    else:
+        [warned] = [finding for finding in of(report, "FH104") if finding.level is Level.WARNING]
+        assert warned.what.startswith("1 of 6 questions were asked of it in vain (1 too_long)")
+        assert report.ready == (GOOD, OTHER)
+
+
+def test_a_baseline_that_gave_a_question_up_keeps_nobody_back(tmp_path: Path) -> None:
+    workspace = campaign(tmp_path)
+    write_lines(workspace.answer_file("base"), [answer(uid, model="base") for uid in UIDS[1:]])
+    assert only(look(workspace), "FH201", Level.ERROR) in look(workspace).fatal
+    ask_in_vain(workspace, "base", UIDS[0], 2)
+    assert "for every model" in only(look(workspace), "FH201", Level.WARNING).what
+    assert look(workspace).ready == (GOOD, OTHER)

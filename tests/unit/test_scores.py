@@ -9,7 +9,15 @@ import pytest
 
 from automate.errors import ConfigError, DataError
 from automate.results.boards import Options
-from automate.results.intervals import draws, interval, quantile, question_scores, resampled_scores, spread
+from automate.results.intervals import (
+    draws,
+    interval,
+    quantile,
+    question_scores,
+    resampled_scores,
+    score_interval,
+    spread,
+)
 from automate.results.scores import leaderboard
 from tests.unit.scores_support import battles, expected, random_battles, real_battles, row_of
 
@@ -153,6 +161,14 @@ def test_the_interval_is_students_on_the_logit_scale() -> None:
     (100.0, 10, (100 * 0.025 ** 0.1, 100.0)), (0.0, 10, (0.0, 100 - 100 * 0.025 ** 0.1)), (50.0, 1, (0.0, 100.0))])
 def test_the_interval_where_nothing_varies(score: float, questions: int, bounds: tuple[float, float]) -> None:
     assert interval(score, 0.0, questions, 95.0) == pytest.approx(bounds)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("score", [1e-15, 100 - 1e-13])
+def test_a_fitted_score_next_to_certain_has_the_interval_of_a_certain_one(score: float) -> None:
+    certain = float(round(score))
+    found = score_interval(score, np.array([0.0, 40.0, 100.0]), 10, 95.0)
+    assert found == pytest.approx(interval(certain, 0.0, 10, 95.0))
 
 
 def test_a_model_that_wins_everything_has_an_honest_interval() -> None:

@@ -181,6 +181,22 @@ def test_style_that_predicts_every_verdict_is_warned_of() -> None:
     assert np.isfinite([row.score for row in board.scores]).all()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", range(40))
+def test_a_few_questions_whose_verdicts_style_foresees_have_scores_and_intervals(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    questions, models = int(generator.integers(1, 6)), ("m1", "m2", "m3")[: int(generator.integers(1, 4))]
+    found = battles([(model, f"q{number}", *map(int, generator.choice([-2, -1, 1, 2], 2)))
+                     for model in models for number in range(questions)])
+    style = Style(found.questions, {name: generator.choice([0.0, 0.0, 1.0, 100.0], (questions, 4))
+                                    for name in (*models, "base")})
+    try:
+        board = leaderboard(found, Options(style=("length", "markdown"), rounds=50), style)
+    except DataError:
+        return
+    assert all(0 <= row.low <= row.score <= row.high <= 100 for row in board.scores)
+
+
 def test_features_that_do_not_vary_within_models_are_warned_of() -> None:
     found = random_battles(MODELS, 30)
     style = Style(found.questions, {name: np.full((30, 4), 1.0 + index) for index, name in

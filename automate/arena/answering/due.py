@@ -69,3 +69,15 @@ def answer_status(workspace: Workspace, questions: Sequence[Question], model: st
         duplicates=rows.duplicates, failed=dict(failed), unknown=len(rows.others),
         problems=(*rows.problems, *journal.problems), rehearsed=rows.rehearsed, unwritten=len(unwritten),
         why_stale=dict(why))
+
+
+def given_up(workspace: Workspace, questions: Sequence[Question], model: str) -> dict[str, str]:
+    """The questions that a model was asked in vain, as often as `limits.attempts` says: uid and reason of each."""
+    folder = workspace.answer_journal(model)
+    if not record_files(folder):
+        return {}
+    weights = candidate_of(workspace, model)[0].weights
+    wanted = {question.uid: due_of(model, question, weights) for question in questions}
+    journal, attempts = read_records(folder, wanted, weights), workspace.settings.limits.attempts
+    return {uid: reason for uid, due in wanted.items()
+            if uid not in journal.answers and (reason := journal.failed(due, attempts)) is not None}

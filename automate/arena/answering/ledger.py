@@ -5,8 +5,6 @@ the old file is kept under superseded/."""
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,9 +16,9 @@ from automate.arena.answering.candidates import Candidate, candidate_of
 from automate.arena.answering.due import due_answers
 from automate.arena.answering.recorded import OWN, Due, FileRows, Journalled, due_of, read_file, read_records
 from automate.arena.answering.style_counts import counts
+from automate.arena.apart import keep_old
 from automate.arena.benchmark import Question
 from automate.cluster.queue import job_alive
-from automate.errors import StorageError
 from automate.journal import Record, RecordWriter, mend, record_files, replace_file
 from automate.serving.messages import Encoded
 from automate.workspace import Workspace
@@ -153,13 +151,7 @@ class AnswerLedger:
         return True
 
     def _keep_old(self) -> None:
-        target = self.workspace.superseded / time.strftime("%Y%m%d_%H%M%S") / "model_answer" / self.rows_path.name
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not target.exists():
-                shutil.copy2(self.rows_path, target)
-        except OSError as error:
-            raise StorageError.of(error, target, "keep the old answer file") from error
+        target = keep_old(self.workspace, self.rows_path, Path("model_answer") / self.rows_path.name)
         self.notes.append(f"{self.model}: rows that don't count any more left {self.rows_path.name}; the old file is "
                           f"{target}")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from automate.arena.answering.due import given_up
 from automate.arena.benchmark import Answers, Question, missing_uids, read_api_config, read_questions, unique
 from automate.arena.context import baseline_map, load_answers
 from automate.arena.preflight.cluster import cluster_findings
@@ -141,13 +142,17 @@ def _rivals(workspace: Workspace, questions: Sequence[Question], found: list[Fin
         answers = _load(workspace, name, found, "FH201", None)
         if answers is not None:
             mine = [question for question in questions if names[question.category] == name]
-            found += [*_of_baseline(answers, mine, total), *_of_rehearsed(workspace, answers, None)]
+            found += [*_of_baseline(workspace, answers, mine, total), *_of_rehearsed(workspace, answers, None)]
             texts |= {category: answers.texts for category in total if names[category] == name}
     return texts
 
 
-def _of_baseline(answers: Answers, questions: Sequence[Question], total: Mapping[str, int]) -> Iterator[Finding]:
-    absent = set(missing_uids(answers, questions))
+def _of_baseline(workspace: Workspace, answers: Answers, questions: Sequence[Question],
+                 total: Mapping[str, int]) -> Iterator[Finding]:
+    left, lost = _without_given_up(workspace, answers, missing_uids(answers, questions), questions)
+    absent = set(left)
+    if lost:
+        yield warning("FH201", answers.model, f"the baseline's answers: {lost}, for every model")
     by_category = Counter(question.category for question in questions if question.uid in absent)
     wrong = [f"{category}: {count} of {total[category]} questions have no answer"
              for category, count in sorted(by_category.items())]
@@ -155,7 +160,7 @@ def _of_baseline(answers: Answers, questions: Sequence[Question], total: Mapping
     wrong += [f"more than one answer to {some(unique(answers.duplicates)[0])}"] if answers.duplicates else []
     for text in wrong:
         yield error("FH201", answers.model, f"the baseline's answers: {text}", f"mend {answers.path}")
-    if questions and not wrong:
+    if questions and not wrong and not lost:
         yield passed("FH201", answers.model, f"the baseline answers all of its {len(questions)} questions")
 
 
@@ -181,9 +186,21 @@ def _of_model(workspace: Workspace, bench: Bench, model: str) -> Iterator[Findin
                     + f"add it to {workspace.api_config}, or mend the name", model)
 
 
-def _of_answers(bench: Bench, answers: Answers) -> Iterator[Finding]:
+def _without_given_up(workspace: Workspace, answers: Answers, absent: Sequence[str], questions: Sequence[Question],
+                      ) -> tuple[list[str], str]:
+    """Absent questions that can still be answered, and what to say of those that were asked in vain."""
+    lost = given_up(workspace, [q for q in questions if q.uid in set(absent)], answers.model) if absent else {}
+    by_reason = ", ".join(f"{count} {reason}" for reason, count in sorted(Counter(lost.values()).items()))
+    return ([uid for uid in absent if uid not in lost],
+            f"{len(lost)} of {len(questions)} questions were asked of it in vain ({by_reason}) and are left out of its "
+            "games" if lost else "")
+
+
+def _of_answers(workspace: Workspace, bench: Bench, answers: Answers) -> Iterator[Finding]:
     model, texts, mend = answers.model, answers.texts, f"mend {answers.path}"
-    absent = missing_uids(answers, bench.questions)
+    absent, lost = _without_given_up(workspace, answers, missing_uids(answers, bench.questions), bench.questions)
+    if lost:
+        yield warning("FH104", model, lost, "limits.attempts says how often they are asked", model)
     if bench.uids and texts and not set(bench.uids) & texts.keys():
         yield error("FH107", model, f"its {len(texts)} answers are another bench's: no uid of this one among them",
                     f"put its answers to this bench at {answers.path}", model)
@@ -248,7 +265,8 @@ def check(workspace: Workspace, models: Sequence[str], *, cluster: Cluster | Non
         if name_problem(model) is None:
             found += _of_model(workspace, bench, model)
             answers = _load(workspace, model, found, "FH103", model)
-            found += [*_of_answers(bench, answers), *_of_rehearsed(workspace, answers, model)] if answers else ()
+            if answers:
+                found += [*_of_answers(workspace, bench, answers), *_of_rehearsed(workspace, answers, model)]
             if answers and context:
                 long += _long_games(bench, answers, context - min(asked.min_output_tokens, asked.max_tokens))
     bad = {finding.model for finding in found if finding.level is Level.ERROR}

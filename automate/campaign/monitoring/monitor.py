@@ -81,7 +81,7 @@ class Watch:
         state = self._state
         names = names_of(workspace, state, problems)
         models = self._count(workspace, names, problems)
-        answers = self._count_answers(workspace, problems)
+        answers = self._count_answers(workspace, models, problems)
         due = {model.model: model.due for model in models}
         loads = {kind: usual_load(runs_of(runs, kind), workspace.settings.judge.name) for kind in KINDS}
         lines = [job_line(view, now, runs, loads[view.kind], workspace.settings.limits.requeues)
@@ -171,8 +171,12 @@ class Watch:
             kept = self._bare_of[model] = (mark, bare_line(workspace, model))
         return kept[1]
 
-    def _count_answers(self, workspace: Workspace, problems: list[str]) -> tuple[AnswerLine, ...]:
-        """Answers of all models that were ever in a generation batch; files are read where they were written since."""
+    def _count_answers(self, workspace: Workspace, shown: Sequence[ModelLine],
+                       problems: list[str]) -> tuple[AnswerLine, ...]:
+        """Answers of all models that were ever in a generation batch; files are read where they were written since.
+
+        `shown`: the models' lines, which tell of bad lines themselves.
+        """
         models = list(dict.fromkeys(model for view in self._state.of_kind("generate").batches
                                     for model in view.batch.models))
         mark = (*models, workspace.settings.model_dump_json())
@@ -186,8 +190,10 @@ class Watch:
         except (FlockError, OSError) as error:
             self._replies = None
             problems += [str(error)] if str(error) not in problems else []
+        told = {_place(text) for model in shown for text in model.problems}
         for status in self._replies.statuses.values() if self._replies else ():
-            problems += [text for text in (status.problems[:MOST_PROBLEMS] if status else ()) if text not in problems]
+            problems += [text for text in (status.problems[:MOST_PROBLEMS] if status else ())
+                         if _place(text) not in told]
         return answer_lines(self._replies, self._state)
 
     def _told(self, workspace: Workspace) -> tuple[str, ...]:
@@ -225,6 +231,11 @@ class Watch:
 def snapshot(workspace: Workspace) -> Snapshot:
     """Look at everything once. Raises FlockError where plans or submissions can't be read."""
     return Watch(lambda: workspace, strict=True).look()
+
+
+def _place(problem: str) -> str:
+    """The file and line that a problem names first."""
+    return problem.partition(": ")[0]
 
 
 def _speed(state: CampaignState, now: float) -> Rates:

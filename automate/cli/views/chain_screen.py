@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from automate.campaign.chain import HandedIn, Links
     from automate.campaign.generating import GenerationPrepared
-    from automate.campaign.handing import Request
+    from automate.campaign.handing import Request, Submitted
+    from automate.campaign.plans import StoredPlan
     from automate.cluster.base import Cluster
     from automate.workspace import Workspace
 
@@ -65,26 +66,36 @@ def print_how(console: Console, workspace: Workspace, prepared: GenerationPrepar
 def print_done(console: Console, workspace: Workspace, cluster: Cluster, prepared: GenerationPrepared, links: Links,
                request: Request, done: HandedIn, *, wait: bool) -> None:
     """What was accepted, refused, and waits, with who goes on."""
-    from automate.campaign.state import look
-    from automate.cli.submitted import print_submitted, print_waiting, who_goes_on
+    from automate.cli.submitted import print_submitted, print_waiting
 
     for title, part, stored in (("Answers:", done.answers, prepared.stored), ("Games:", done.now, links.stored),
                                 ("Games that wait for answers:", done.then, links.stored)):
-        if part.accepted or part.refused or part.waiting:
-            console.print(title)
-            print_submitted(console, cluster, part)
-        if stored is None:
+        if stored is None or not (part.accepted or part.refused or part.waiting or part.notes):
             continue
-        if stored is prepared.stored:
-            who = who_goes_on(workspace, cluster, stored, request, look(workspace), part, wait)
-        else:
-            who = ("this command hands them in when there is room" if wait else
-                   "run the same command again when jobs have ended, or use --wait; nothing is submitted twice")
-        print_waiting(console, part, who)
+        console.print(title)
+        print_submitted(console, cluster, part)
+        alone = stored is prepared.stored or not links.waits  # the small job knows nothing of answers that are awaited
+        print_waiting(console, part, _who_goes_on(workspace, cluster, stored, request, part, alone=alone, wait=wait))
     if done.held:
         left = "this command hands them in" if wait else "run the same command again to hand them in"
         console.print(f"{len(done.held)} judging batch(es) wait for answers that have no job yet: {left} when the "
                       "answers are there", soft_wrap=True)
+
+
+def _who_goes_on(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request: Request, part: Submitted, *,
+                 alone: bool, wait: bool) -> str:
+    from automate.campaign.refill import wanted as small_job
+    from automate.campaign.state import look
+    from automate.cli.submitted import who_goes_on
+
+    if not part.waiting:
+        return ""
+    if alone and small_job(workspace, cluster):
+        return who_goes_on(workspace, cluster, stored, request, look(workspace), part, wait)
+    if wait:
+        return "this command hands them in when there is room"
+    first = "raise it (--max-gpu-hours), or " if part.why.startswith("limits.max_gpu_hours") else ""
+    return f"{first}run the same command again when jobs have ended, or use --wait; nothing is submitted twice"
 
 
 def print_place(console: Console, workspace: Workspace) -> None:
