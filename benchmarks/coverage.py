@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from automate.results.battles import Battles, Floats, Style
 from automate.results.boards import Options
-from automate.results.compatible import expanded
-from automate.results.scores import leaderboard
-from automate.results.style import prepare
-from automate.results.style_fit import fit
+from automate.results.compatible.result import expanded
+from automate.results.scoring.scores import leaderboard
+from automate.results.scoring.style import prepare
+from automate.results.scoring.style_fit import fit
 from benchmarks.support import busy, print_table
 
 LOW, HIGH = 94.0, 96.0

@@ -14,14 +14,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from automate.results.battles import Battles, Style
 from automate.results.boards import Options
-from automate.results.compatible import loading_lines, show_result
-from automate.results.folder import of_data
-from automate.results.reading import read_judgments, read_style
-from automate.results.scores import leaderboard
+from automate.results.compatible.result import loading_lines, show_result
+from automate.results.reading.folder import of_data
+from automate.results.reading.judgments import read_judgments
+from automate.results.reading.style import read_style
+from automate.results.scoring.compare import ranked
+from automate.results.scoring.scores import leaderboard, scored
 from benchmarks.support import ROOT, busy, print_table
 
 BENCH, JUDGE, BASELINE = "ko", "ens", "claude-3.7-sonnet"
@@ -133,6 +137,32 @@ def with_options(found: tuple[Battles, Style | None], options: Options) -> tuple
     return found[0], options, found[1]
 
 
+def made_up(models: int, questions: int) -> tuple[Battles, Style]:
+    """Judgments of many models on many questions, and their answers' style."""
+    generator = np.random.default_rng(0)
+    size = models * questions
+    model, question = (index.astype(np.int32).ravel() for index in np.indices((models, questions)))
+    better = generator.normal(size=models)[model] + generator.normal(size=questions)[question]
+    verdicts = [np.clip(np.round(better + generator.normal(size=size)), -2, 2).astype(np.int8) for _ in range(2)]
+    names, none = tuple(f"m{number}" for number in range(models)), np.zeros(size, np.int32)
+    uids = tuple(f"q{number}" for number in range(questions))
+    counts = {name: generator.integers(1, 1000, (questions, 4)).astype(np.float64) for name in (*names, "base")}
+    return (Battles(names, uids, ("all",), ("base",), ("judge",), model, question, none, none, none, *verdicts),
+            Style(uids, counts))
+
+
+def many(models: int) -> list[str]:
+    """A line of the table: scores, intervals, ranks of many models."""
+    battles, style = made_up(models, 750)
+    cells = []
+    for features in ((), BOTH):
+        best, options = Best(), Options(style=features)
+        for _ in range(3):
+            best.run(lambda: ranked(scored(battles, options, style), battles, options))  # noqa: B023 - run at once
+        cells.append(str(best))
+    return [f"{models} models x 750 questions", *cells]
+
+
 def main() -> int:
     """Measure and print; exit status 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -152,6 +182,8 @@ def main() -> int:
         goal = f"(goal under {LIMIT:g} s)"
         lines.append([f"{name}, 1,000 rounds by question", str(ours), str(alone), "-", goal, "-"])
     print_table(["what", "ours, files to result", "statistics alone", "the peer", "times as fast", "output"], lines)
+    print()
+    print_table(["default mode with ranks, 1,000 rounds", "plain", "style control"], [many(71), many(270)])
     print(f"\ngoals: {'met' if met else 'MISSED'}" + ("" if options.peer else "; the peer was not run"))
     return 0 if met else 1
 

@@ -69,8 +69,8 @@ def judgment_files(folder: Path, most: int) -> list[Path]:
 
 def ours(folder: Path, most: int) -> int:
     """`read_judgments`: what the leaderboard reads."""
-    from automate.results.folder import of_data
-    from automate.results.reading import read_judgments
+    from automate.results.reading.folder import of_data
+    from automate.results.reading.judgments import read_judgments
 
     bench = of_data(folder, BENCH)
     names = [path.name.removesuffix(".jsonl") for path in judgment_files(folder, most)]

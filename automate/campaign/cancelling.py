@@ -32,6 +32,7 @@ def cancel(workspace: Workspace, state: CampaignState) -> tuple[list[str], list[
     refuses: another user's job stays as it is.
     """
     plans = {submission.plan for submission in state.submissions}
+    plans |= {path.stem for path in workspace.submissions.glob("*.waiting")}
     others = {sub.plan for sub in state.submissions if sub.user not in (None, me())}
     before = {plan: _stop(workspace, plan) for plan in plans - others}  # nothing is handed in meanwhile
     jobs: dict[str, list[str]] = {}

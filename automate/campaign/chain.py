@@ -12,32 +12,23 @@ from automate.arena.context import baseline_map, load_match
 from automate.arena.counting.progress import Progress
 from automate.arena.games import Match
 from automate.campaign.budget import same_campaign
-from automate.campaign.generating import GenerationPrepared, with_baselines
-from automate.campaign.generating import prepare as prepare_answers
-from automate.campaign.handing import Request, Submitted, hand_in, parallel_of
+from automate.campaign.chain_held import NO_JOB, Chain, Maker, sort_out
+from automate.campaign.chain_report import Wanted
+from automate.campaign.generating import GenerationPrepared, survey, with_baselines
+from automate.campaign.generating import plan as plan_answers
+from automate.campaign.handing import Request, Submitted, hand_in
 from automate.campaign.judging import derive_rows, moved_notes, set_apart
 from automate.campaign.nodes import remember_failed
-from automate.campaign.plans import (
-    StoredPlan,
-    make_plan,
-    new_plan_id,
-    of_kind,
-    read_plans,
-    remove_leftovers,
-    same_work,
-    save_plan,
-    write_files,
-)
+from automate.campaign.planned import plan_anew
+from automate.campaign.plans import StoredPlan
+from automate.campaign.refill import arrange, remember
+from automate.campaign.refill import wanted as small_job
 from automate.campaign.state import BatchView, CampaignState, look
-from automate.campaign.waiting import held, remember_unsent
+from automate.campaign.waiting import remember_unsent
 from automate.cluster.base import Cluster
-from automate.cluster.slurm import max_array_size
 from automate.cluster.submit import Submission
 from automate.errors import DataError
 from automate.workspace import Workspace
-
-Maker = tuple[str, int]
-"""A batch that generates answers: its plan and its number."""
 
 
 @dataclass
@@ -88,13 +79,14 @@ class HandedIn:
 
 
 def answers_first(workspace: Workspace, cluster: Cluster, request: Request) -> GenerationPrepared:
-    """Plan the answers of the models and of their baselines, without models that can't be served.
+    """Which answers of the models and of their baselines are due, and can be had; nothing is written for them yet.
 
     Hold the submit claim. Raises DataError where a baseline has no answers and none can be had.
     """
     wanted = replace(request, models=with_baselines(workspace, request.models))
-    prepared = prepare_answers(workspace, cluster, wanted, skip_problems=True)
-    bare, coming = {problem.model: problem for problem in prepared.problems}, makers_of(prepared)
+    prepared = survey(workspace, cluster, wanted)
+    bare = {problem.model: problem for problem in prepared.problems}
+    coming = makers_of(prepared).keys() | {one.model for one in prepared.good}
     for name in _baselines(workspace):
         if name in coming or workspace.answer_file(name).is_file():
             continue
@@ -153,7 +145,11 @@ def align(due: Mapping[str, int], makers: Mapping[str, Maker], needed: Sequence[
 
 
 def link(workspace: Workspace, cluster: Cluster, request: Request, prepared: GenerationPrepared) -> Links:
-    """Plan the games of all models that have answers or get them, and write the files. Hold the submit claim."""
+    """Plan the answers, and the games of all models that have some or get them; write the files.
+
+    Hold the submit claim since `answers_first`.
+    """
+    plan_answers(workspace, cluster, request, prepared)
     state, makers = look(workspace), makers_of(prepared)
     links, match = Links(), _match(workspace)
     remember_failed(workspace, state.batches)
@@ -213,24 +209,12 @@ def _due(workspace: Workspace, request: Request, prepared: GenerationPrepared, m
 def _plan(workspace: Workspace, cluster: Cluster, request: Request, todo: Mapping[str, int],
           makers: Mapping[str, Maker], needed: Sequence[Maker], state: CampaignState, links: Links) -> None:
     """Plan these models' games and write the files; those of batches in use are left alone."""
-    plans, state = of_kind(read_plans(workspace), "judge"), state.of_kind("judge")
-    kept = [*state.active, *held(workspace, state, plans, todo)]
-    in_use, kept_plans = {view.batch.number for view in kept}, {view.stored.plan.id for view in kept}
-    parts = {part.part for stored in plans if stored.plan.id in kept_plans for part in stored.parts}
-    size = workspace.settings.batch_size
-    batches, links.waits = align(todo, makers, needed, size, max(in_use, default=0) + 1)
-    stored = make_plan(
-        workspace, todo, size=size, first=batches[0].number, batches=batches,
-        max_array_size=max_array_size() if cluster.kind == "slurm" else 1_000_000,
-        limit_questions=request.limit_questions, plan_id=new_plan_id(workspace), first_part=max(parts, default=0) + 1)
-    touched = {one.plan for one in state.submissions} | {view.stored.plan.id for view in state.active}
-    if plans and plans[-1].plan.id not in touched and same_work(plans[-1], stored):
-        stored = replace(plans[-1], root=str(workspace.root))  # the same plan again: the same bytes
-    write_files(workspace, stored, None, parallel_of(workspace, request))
-    save_plan(workspace, stored)
-    remove_leftovers(workspace, plans, in_use | {batch.number for batch in batches},
-                     parts | {part.part for part in stored.parts})
-    links.stored = stored
+
+    def spread(first: int) -> tuple[Batch, ...]:
+        batches, links.waits = align(todo, makers, needed, workspace.settings.batch_size, first)
+        return batches
+
+    links.stored = plan_anew(workspace, cluster, request, todo, state, links.notes, spread=spread)
 
 
 # --- handing in -----------------------------------------------------------------------------------------
@@ -247,7 +231,10 @@ def hand_in_all(workspace: Workspace, cluster: Cluster, request: Request, prepar
     if links.stored is None:
         return done
     state = look(workspace)
-    numbers, after = _sorted_out(state, links, done)
+    absent = {(view.stored.plan.id, view.batch.number) for view in state.batches
+              if view.kind == "generate" and view.state == "planned"}
+    every = [batch.number for batch in links.stored.plan.batches]
+    numbers, after, done.held = sort_out(state, every, links.waits, absent)
     if numbers:
         done.now = hand_in(workspace, cluster, links.stored, request, state, numbers=numbers, spare=1)
         state = look(workspace)
@@ -255,22 +242,20 @@ def hand_in_all(workspace: Workspace, cluster: Cluster, request: Request, prepar
         done.then = hand_in(workspace, cluster, links.stored, request, state, numbers=sorted(after), spare=1,
                             after=after)
     if done.held:
-        remember_unsent(workspace, links.stored.plan.id, done.answers.why or "their answers have no job")
+        remember_unsent(workspace, links.stored.plan.id, done.answers.why or NO_JOB)
     return done
 
 
-def _sorted_out(state: CampaignState, links: Links, done: HandedIn) -> tuple[list[int], dict[int, str]]:
-    """(batches that start at once, the jobs that each of the others waits for); those kept back go to `done.held`."""
-    views = {(view.stored.plan.id, view.batch.number): view for view in state.batches if view.kind == "generate"}
-    numbers: list[int] = []
-    after: dict[int, str] = {}
-    for batch in links.stored.plan.batches if links.stored else ():
-        makers = [views[maker] for maker in links.waits.get(batch.number, ()) if maker in views]
-        jobs = [view.job for view in makers if view.may_act and view.job]
-        if any(view.state == "planned" for view in makers):
-            done.held.append(batch.number)
-        elif jobs:
-            after[batch.number] = ",".join(jobs)
-        else:
-            numbers.append(batch.number)
-    return numbers, after
+def carry_on(workspace: Workspace, cluster: Cluster, request: Request, wanted: Wanted, prepared: GenerationPrepared,
+             links: Links, done: HandedIn) -> str:
+    """See to it that the small job hands in what has no job yet, and the report after it; says which job.
+
+    Empty where nothing waits, no game is planned, or there is no such job. Hold the submit claim.
+    """
+    if not done.waits or links.stored is None or not small_job(workspace, cluster):
+        return ""
+    if prepared.stored is not None and done.answers.waiting:
+        remember(workspace, prepared.stored, replace(request, models=with_baselines(workspace, request.models)))
+    who = arrange(workspace, cluster, links.stored, request, look(workspace), Submitted(done.accepted),
+                  Chain(links.waits, wanted))
+    return f"{who}, and then the report" if who.startswith("job ") else ""

@@ -55,7 +55,7 @@ def steps_of(workspace: Workspace, wanted: Wanted) -> list[Step]:
 
 
 def _has_checkpoints(workspace: Workspace, wanted: Wanted) -> bool:
-    from automate.results.checkpoints import parse
+    from automate.results.training.checkpoints import parse
 
     return len(parse(wanted.models, workspace.settings.curves.pattern)[0]) > 1
 
@@ -81,13 +81,15 @@ def write_results(workspace: Workspace, wanted: Wanted, say: Say, run: Run = run
     for step in steps_of(workspace, wanted):
         if _make(step, say, run) != 0:
             failed.append(step.what)
+    failed.append("report")
     try:
         say(f"report: {page(workspace, wanted, missing)}")
+        failed.remove("report")
     except FlockError as error:
-        failed.append("report")
         say(f"report: not made: {error}")
-    write_json(workspace.results / "report.json", {
-        "began": began, "models": list(wanted.models), "missing": missing, "failed": failed})
+    finally:  # also where the page broke off in a way that nobody foresaw
+        write_json(workspace.results / "report.json", {
+            "began": began, "models": list(wanted.models), "missing": missing, "failed": failed})
     say(f"results are in {workspace.results}" + (f"; not made: {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
 
@@ -119,9 +121,9 @@ def page(workspace: Workspace, wanted: Wanted, missing: Sequence[str]) -> Path:
     """The report with what is missing said at its top; its path. Raises DataError where there is nothing to report."""
     from automate.campaign.keeping.redact import Redactor, kept_secrets, secret_values
     from automate.campaign.reporting import FILE, options_of
-    from automate.results.folder import of_workspace
-    from automate.results.report import Extent, write_report
-    from automate.results.report_facts import of_workspace as facts_of_workspace
+    from automate.results.reading.folder import of_workspace
+    from automate.results.reporting.facts import of_workspace as facts_of_workspace
+    from automate.results.reporting.report import Extent, write_report
 
     folder = of_workspace(workspace)
     judges = folder.chosen_judges((workspace.settings.judge.name,))

@@ -62,7 +62,7 @@ class Follower:
         """One look; True when nothing is left to wait for."""
         state = look(self.workspace)
         self._count()
-        busy, planned, unanswered = False, list[BatchView](), self._unanswered(state)
+        busy, planned, unanswered, followed = False, list[BatchView](), self._unanswered(state), self.plans
         for view in self.views(state):
             self._tell(view)
             if view.may_act:
@@ -74,9 +74,10 @@ class Follower:
             elif view.state == "planned":
                 planned.append(view)
             else:
-                busy = goes_on_itself(view, time.time()) or self._again(view) or busy
+                busy = goes_on_itself(view, time.time()) or (
+                    not self._taken_over(state, view) and self._again(view)) or busy
         busy = (bool(planned) and self._more(state, planned)) or busy
-        return state, not busy
+        return state, not busy and self.plans == followed  # a plan that took batches over is looked at first
 
     def _count(self) -> None:
         """Take in what was written since the last look; games too where answers change, which they rest on."""
@@ -145,11 +146,16 @@ class Follower:
 
     def _lost(self, state: CampaignState, view: BatchView) -> bool:
         key = (view.stored.plan.id, view.batch.number)
-        if key in self.given_up:
-            return True
-        if self.workspace.stopped(key[0]).exists():
+        if key not in self.given_up and self.workspace.stopped(key[0]).exists():
             self.given_up.add(key)
             self.say(f"{name_of(view)}: not handed in any more: the campaign was cancelled")
+            return True
+        return self._taken_over(state, view)
+
+    def _taken_over(self, state: CampaignState, view: BatchView) -> bool:
+        """Whether newer plans have all models of a batch, or it was given up; the newest plan is followed too."""
+        key = (view.stored.plan.id, view.batch.number)
+        if key in self.given_up:
             return True
         newer = taken_over(self.workspace, state, view, read_plans(self.workspace))
         if newer is not None:

@@ -5,33 +5,21 @@ Never submits, and never touches the files of a batch that is queued or running.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from automate.arena.answering.candidates import Candidate, Problem, candidates, groups
 from automate.arena.batches import Batch
 from automate.arena.context import baseline_map
 from automate.campaign.answer_counts import AnswerCounts
-from automate.campaign.handing import Request, parallel_of
+from automate.campaign.handing import Request
 from automate.campaign.judging import moved_notes
 from automate.campaign.kinds import under
 from automate.campaign.nodes import remember_failed
-from automate.campaign.plans import (
-    StoredPlan,
-    make_plan,
-    moved,
-    new_plan_id,
-    of_kind,
-    read_plans,
-    remove_leftovers,
-    same_work,
-    save_plan,
-    write_files,
-)
+from automate.campaign.planned import plan_anew
+from automate.campaign.plans import StoredPlan
 from automate.campaign.state import BatchView, CampaignState, look
-from automate.campaign.waiting import held
 from automate.cluster.base import Cluster
-from automate.cluster.slurm import max_array_size
 from automate.cluster.submit import SubmissionBook, settle_open
 from automate.errors import ClaimedError
 from automate.workspace import Workspace
@@ -43,7 +31,8 @@ if TYPE_CHECKING:
 @dataclass
 class GenerationPrepared:
     """A plan of answers and how it came about. `due`: answers that each model lacks; `problems`: why some models
-    can't be served, which keeps the whole plan from being made unless they are to be skipped."""
+    can't be served, which keeps the whole plan from being made unless they are to be skipped; `good`: the others.
+    `state`: batches of answers, as they were when that was found out."""
 
     stored: StoredPlan | None
     counts: AnswerCounts
@@ -52,6 +41,8 @@ class GenerationPrepared:
     notes: list[str] = field(default_factory=list)
     due: dict[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    good: list[Candidate] = field(default_factory=list)
+    state: CampaignState = field(default_factory=lambda: CampaignState((), ()))
 
     @property
     def statuses(self) -> dict[str, AnswerStatus | None]:
@@ -69,6 +60,17 @@ def prepare(workspace: Workspace, cluster: Cluster, request: Request, *,
 
     Raises DataError where the questions can't be read. With `skip_problems` models that can't be served are left out.
     """
+    prepared = survey(workspace, cluster, request)
+    if skip_problems or not prepared.problems:
+        plan(workspace, cluster, request, prepared)
+    return prepared
+
+
+def survey(workspace: Workspace, cluster: Cluster, request: Request) -> GenerationPrepared:
+    """What is due and not in work, and who can be served; nothing is planned or written for them yet.
+
+    Hold the submit claim. Raises DataError where the questions can't be read.
+    """
     settle_open(SubmissionBook(workspace.submissions), cluster)
     workspace, state = under(workspace, "generate"), look(workspace)
     counts = AnswerCounts(workspace, request.models, request.limit_questions)
@@ -76,15 +78,24 @@ def prepare(workspace: Workspace, cluster: Cluster, request: Request, *,
     busy = {model: view for view in mine.active if view.stored.settings.get("bench") == workspace.settings.bench
             for model in view.batch.models if model in counts.due}
     due = {model: count for model, count in counts.due.items() if count > 0}
-    todo = [model for model in due if model not in busy]
-    good, bad = candidates(workspace, todo)
+    good, bad = candidates(workspace, [model for model in due if model not in busy])
     prepared = GenerationPrepared(None, counts, [model for model in counts.due if model not in due], busy, due=due,
-                                  problems=bad)
+                                  problems=bad, good=good, state=mine)
     remember_failed(workspace, state.batches)
     prepared.notes += [*moved_notes(workspace, mine), *_written(prepared)]
-    if good and (skip_problems or not bad):
-        prepared.stored = _plan(workspace, cluster, request, good, mine, prepared)
     return prepared
+
+
+def plan(workspace: Workspace, cluster: Cluster, request: Request, prepared: GenerationPrepared) -> None:
+    """Plan the models of a survey that can be served, and write the files. Hold the submit claim since then."""
+    if not prepared.good:
+        return
+    workspace = under(workspace, "generate")
+    units = [group.models for group in groups(prepared.good, workspace.settings.generate.max_loras)]
+    due = {one.model: prepared.due[one.model] for one in prepared.good}
+    prepared.stored = plan_anew(
+        workspace, cluster, request, due, prepared.state, prepared.notes, kind="generate",
+        spread=lambda first: spread(units, due, workspace.settings.batch_size, first))
 
 
 def _written(prepared: GenerationPrepared) -> list[str]:
@@ -121,33 +132,3 @@ def spread(units: Sequence[Sequence[str]], due: Mapping[str, int], size: int, fi
             min(room, key=lambda one: sum(load[i] for i in one)).append(index)
     return tuple(Batch(first + at, tuple(model for i in sorted(one) for model in pieces[i]), sum(load[i] for i in one))
                  for at, one in enumerate(one for one in bins if one))
-
-
-def _plan(workspace: Workspace, cluster: Cluster, request: Request, good: Sequence[Candidate], state: CampaignState,
-          prepared: GenerationPrepared) -> StoredPlan:
-    """Plan these models, as `judge` plans its own: numbers and files of batches in use are left alone."""
-    plans, names = of_kind(read_plans(workspace), "generate"), [one.model for one in good]
-    kept = [*state.active, *held(workspace, state, plans, names, "generate")]
-    in_use, kept_plans = {view.batch.number for view in kept}, {view.stored.plan.id for view in kept}
-    parts = {part.part for stored in plans if stored.plan.id in kept_plans for part in stored.parts}
-    units = [group.models for group in groups(good, workspace.settings.generate.max_loras)]
-    batches = spread(units, prepared.due, workspace.settings.batch_size, max(in_use, default=0) + 1)
-    stored = make_plan(
-        workspace, prepared.due, size=workspace.settings.batch_size, first=max(in_use, default=0) + 1,
-        max_array_size=max_array_size() if cluster.kind == "slurm" else 1_000_000,
-        limit_questions=request.limit_questions, plan_id=new_plan_id(workspace), first_part=max(parts, default=0) + 1,
-        kind="generate", batches=batches)
-    touched = {submission.plan for submission in state.submissions} | {view.stored.plan.id for view in state.active}
-    if plans and plans[-1].plan.id not in touched and same_work(plans[-1], stored):
-        stored = plans[-1]  # the same plan again: the same bytes
-    if plans and moved(workspace, plans[-1]):
-        prepared.notes.append(f"the workspace was moved from {plans[-1].root}: scripts are written for the folder "
-                              "where it lies now")
-        stored = replace(stored, root=str(workspace.root))
-    write_files(workspace, stored, None, parallel_of(workspace, request))
-    save_plan(workspace, stored)
-    keep = in_use | {batch.number for batch in stored.plan.batches}
-    gone = remove_leftovers(workspace, plans, keep, parts | {part.part for part in stored.parts}, "generate")
-    if gone:
-        prepared.notes.append(f"files of {len(gone)} earlier batches that are not in use any more were removed")
-    return stored

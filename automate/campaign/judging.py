@@ -5,7 +5,7 @@ Never submits a batch twice, and never touches the files of one that is queued o
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from automate import claims
 from automate.arena.apart import has_foreign_rows, move_foreign_rows
@@ -26,23 +26,11 @@ from automate.campaign.handing import (
     submit_claim,
 )
 from automate.campaign.nodes import remember_failed
-from automate.campaign.plans import (
-    StoredPlan,
-    make_plan,
-    moved,
-    new_plan_id,
-    of_kind,
-    read_plans,
-    remove_leftovers,
-    same_work,
-    save_plan,
-    write_files,
-)
+from automate.campaign.planned import plan_anew
+from automate.campaign.plans import StoredPlan, moved
 from automate.campaign.state import BatchView, CampaignState, look
-from automate.campaign.waiting import held
 from automate.cluster.base import Cluster
 from automate.cluster.queue import job_alive
-from automate.cluster.slurm import max_array_size
 from automate.cluster.submit import SubmissionBook, settle_open
 from automate.errors import ClaimedError
 from automate.journal import fresh_name
@@ -80,7 +68,7 @@ def prepare(workspace: Workspace, cluster: Cluster, match: Match, request: Reque
     if request.limit_questions is None:
         prepared.notes += derive_rows(workspace, match, progress, [m for m in complete if m not in busy])
     if todo:
-        prepared.stored = _plan(workspace, cluster, match, request, todo, state, prepared.notes)
+        prepared.stored = plan_anew(workspace, cluster, request, todo, state, prepared.notes, prompts=match.prompts)
     return prepared
 
 
@@ -142,32 +130,3 @@ def derive_rows(workspace: Workspace, match: Match, progress: Progress, models: 
             ledger.close()
             claim.release()
     return notes
-
-
-def _plan(workspace: Workspace, cluster: Cluster, match: Match, request: Request, todo: dict[str, int],
-          state: CampaignState, notes: list[str]) -> StoredPlan:
-    plans, state = of_kind(read_plans(workspace), "judge"), state.of_kind("judge")
-    kept = [*state.active, *held(workspace, state, plans, todo)]
-    in_use = {view.batch.number for view in kept}
-    active_plans = {view.stored.plan.id for view in state.active}
-    kept_plans = {view.stored.plan.id for view in kept}
-    parts_in_use = {part.part for stored in plans if stored.plan.id in kept_plans for part in stored.parts}
-    size = max_array_size() if cluster.kind == "slurm" else 1_000_000
-    stored = make_plan(
-        workspace, todo, size=workspace.settings.batch_size, first=max(in_use, default=0) + 1, max_array_size=size,
-        limit_questions=request.limit_questions, plan_id=new_plan_id(workspace),
-        first_part=max(parts_in_use, default=0) + 1)
-    submitted = {submission.plan for submission in state.submissions}
-    if plans and plans[-1].plan.id not in submitted | active_plans and same_work(plans[-1], stored):
-        stored = plans[-1]  # the same plan again: the same bytes
-    if plans and moved(workspace, plans[-1]):
-        notes.append(f"the workspace was moved from {plans[-1].root}: scripts are written for the folder where it lies "
-                     "now")
-        stored = replace(stored, root=str(workspace.root))
-    write_files(workspace, stored, match.prompts, parallel_of(workspace, request))
-    save_plan(workspace, stored)
-    keep = in_use | {batch.number for batch in stored.plan.batches}
-    gone = remove_leftovers(workspace, plans, keep, parts_in_use | {part.part for part in stored.parts})
-    if gone:
-        notes.append(f"files of {len(gone)} earlier batches that are not in use any more were removed")
-    return stored

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from automate.campaign.keeping.redact import Redactor, kept_secrets, secret_values
 from automate.results.boards import Options
-from automate.results.folder import of_workspace
-from automate.results.report import Extent, write_report
-from automate.results.report_facts import of_workspace as facts_of_workspace
+from automate.results.reading.folder import of_workspace
+from automate.results.reporting.facts import of_workspace as facts_of_workspace
+from automate.results.reporting.report import Extent, write_report
 from automate.workspace import Workspace
 
 FILE = "report.html"

@@ -71,7 +71,7 @@ def _flags(batch_size: int | None, max_gpu_hours: float | None) -> dict[str, Val
 def run(console: Console, workspace: Workspace, cluster: Cluster, request: Request, selection: Selection, *,
         submit: bool, wait: bool, skip: bool) -> int:
     """Prepare, and submit and follow where asked; the exit status."""
-    from automate.campaign.generating import prepare
+    from automate.campaign.generating import plan, survey
     from automate.campaign.handing import hand_in, submit_claim
     from automate.campaign.refill import wanted as small_job
     from automate.campaign.state import look
@@ -79,9 +79,10 @@ def run(console: Console, workspace: Workspace, cluster: Cluster, request: Reque
     claim = submit_claim(workspace)
     try:
         with console.status("counting answers..."):
-            prepared = prepare(workspace, cluster, request, skip_problems=skip)
+            prepared = survey(workspace, cluster, request)
         if not _ready(console, workspace, cluster, selection, prepared, skip=skip):
             return 1
+        plan(workspace, cluster, request, prepared)
         print_plan(console, workspace, prepared)
         done = None
         if prepared.stored is not None and submit:
@@ -113,7 +114,7 @@ def _ready(console: Console, workspace: Workspace, cluster: Cluster, selection: 
         return True
     report = check(workspace, todo, answers=sum(prepared.due[model] for model in todo), cluster=cluster,
                    executor=cluster.kind, problems=selection.problems)
-    stop = fatal(report, skip=skip) or (bool(prepared.problems) and (not skip or prepared.stored is None))
+    stop = fatal(report, skip=skip) or (bool(prepared.problems) and (not skip or not prepared.good))
     if not report.ok:
         print_findings(console, report)
     if stop:

@@ -69,7 +69,7 @@ def hand_in(ctx: click.Context, workspace: Path, plan: str) -> None:
     """Hand in batches that did not fit before: PLAN's, and those of other plans that wait."""
     import os
 
-    from automate.campaign.refill import run
+    from automate.campaign.refilling import run
     from automate.workspace import open_workspace
 
     ctx.exit(run(open_workspace(workspace), say, os.environ))

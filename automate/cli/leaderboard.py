@@ -10,38 +10,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from automate.cli.options import Finite, SeveralCommand, workspace_option
+from automate.cli.options import Finite, SeveralCommand
+from automate.cli.results_options import STYLES, options_of, score_options, source, source_options, style_option, write
 from automate.errors import DataError, visible
 
 if TYPE_CHECKING:
-    from automate.results.boards import Options
-    from automate.results.folder import BenchFolder
-    from automate.results.tables import Request, Tables
-    from automate.settings_results import Results
-
-STYLES = {"length": ("length",), "markdown": ("markdown",), "both": ("markdown", "length")}
+    from automate.results.reading.folder import BenchFolder
+    from automate.results.scoring.tables import Request, Tables
 
 
 @click.command(cls=SeveralCommand)
-@workspace_option
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="An Arena-Hard data folder instead of a workspace.")
-@click.option("--bench", metavar="NAME", help="The bench (default: the settings', or the only one in DIR).")
-@click.option("--judge", "judges", multiple=True, metavar="NAME", help="The judge; several are pooled.")
+@source_options
 @click.option("--judges-apart", is_flag=True, help="A table for each judge, and how far they agree.")
-@click.option("--baseline", metavar="MODEL", help="Only games against this model.")
 @click.option("--models", multiple=True, metavar="NAME...", help="Only these models.")
 @click.option("--models-file", type=click.Path(path_type=Path, dir_okay=False), help="Only the models of this file.")
 @click.option("--category", "categories", multiple=True, metavar="NAME",
               help="Only this category; several: a table for each.")
-@click.option("--style-control", "style", is_flag=False, flag_value="both", type=click.Choice(list(STYLES)),
-              help="As if answers had the same length, markdown, or both (default).")
+@style_option
 @click.option("--compatible", is_flag=True, help="Print what Arena-Hard's own show_result.py prints.")
 @click.option("--compare", nargs=2, metavar="A B", help="Only the difference of two models, on shared questions.")
-@click.option("--confidence", type=Finite(min=0, max=100, min_open=True, max_open=True), metavar="PERCENT",
-              help="Of every interval (default: the settings').")
-@click.option("--rounds", type=click.IntRange(min=10, max=1_000_000), metavar="N", help="Rounds of the bootstrap.")
-@click.option("--seed", type=click.IntRange(min=0, max=2**32 - 1), metavar="N", help="Seed of the bootstrap.")
+@score_options
 @click.option("--strong-weight", type=Finite(min=0, max=1000, min_open=True), metavar="X",
               help="How often a strong verdict (>>) counts.")
 @click.option("--csv", "csv_file", is_flag=False, flag_value="-", type=click.Path(dir_okay=False, allow_dash=True),
@@ -77,22 +65,21 @@ def leaderboard(ctx: click.Context, workspace_dir: Path | None, data: Path | Non
     if battles is not None and compatible:
         _published(battles)
         return
-    from automate.results.tables import Request, battles_tables, make_tables
+    from automate.results.scoring.tables import Request, battles_tables, make_tables
 
     if battles is not None:
         from automate.settings_results import Results
 
-        settings = Results()
-        found = battles_tables(battles, _options(settings, {**given, "seed": seed}, ()))
+        found = battles_tables(battles, options_of(Results(), {**given, "seed": seed}))
         ctx.exit(_show(found, csv_file, as_json, markdown))
-    folder, settings, named = _source(workspace_dir, data, bench, judges)
-    options = _options(settings, {**given, "seed": seed}, STYLES[style] if style else ())
-    request = Request(options, named, _models(models, models_file), baseline, tuple(dict.fromkeys(categories)),
+    place = source(workspace_dir, data, bench, judges)
+    options = place.options({**given, "seed": seed}, STYLES[style] if style else ())
+    request = Request(options, place.judges, _models(models, models_file), baseline, tuple(dict.fromkeys(categories)),
                       judges_apart, quality, compare or None)
     if compatible:
-        _compatible(folder, request)
+        _compatible(place.folder, request)
         return
-    ctx.exit(_show(make_tables(folder, request), csv_file, as_json, markdown))
+    ctx.exit(_show(make_tables(place.folder, request), csv_file, as_json, markdown))
 
 
 def _check(mode: str | None, given: dict[str, object]) -> None:
@@ -100,29 +87,6 @@ def _check(mode: str | None, given: dict[str, object]) -> None:
     clash = [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, (), False)]
     if mode and clash:
         raise click.UsageError(f"{mode} doesn't go with {', '.join(clash)}")
-
-
-def _source(workspace_dir: Path | None, data: Path | None, bench: str | None,
-            judges: tuple[str, ...]) -> tuple[BenchFolder, Results, tuple[str, ...]]:
-    """The bench folder, the settings of results, and the judges."""
-    from automate.results.folder import of_data, of_workspace
-    from automate.settings_results import Results
-
-    if data is not None:
-        if workspace_dir is not None:
-            raise click.UsageError("--data and --workspace don't go together")
-        return of_data(data, bench), Results(), judges
-    from automate.cli.options import open_here
-
-    workspace = open_here(workspace_dir, bench=bench)
-    return of_workspace(workspace), workspace.settings.results, judges or (workspace.settings.judge.name,)
-
-
-def _options(settings: Results, given: dict[str, float | int | None], style: tuple[str, ...]) -> Options:
-    from automate.results.boards import Options
-
-    values = settings.model_dump() | {name: value for name, value in given.items() if value is not None}
-    return Options(style=style, **values)
 
 
 def _models(models: tuple[str, ...], models_file: Path | None) -> tuple[str, ...] | None:
@@ -143,8 +107,9 @@ def _models(models: tuple[str, ...], models_file: Path | None) -> tuple[str, ...
 
 def _compatible(folder: BenchFolder, request: Request) -> None:
     """The text of Arena-Hard's own program; what it would have stopped at goes to the other stream."""
-    from automate.results.compatible import loading_lines, show_result
-    from automate.results.reading import read_as_upstream, read_style
+    from automate.results.compatible.result import loading_lines, show_result
+    from automate.results.reading.style import read_style
+    from automate.results.reading.upstream import read_as_upstream
 
     judges = folder.chosen_judges(request.judges)
     found = read_as_upstream(folder, judges, request.models, baseline=request.baseline)
@@ -161,8 +126,8 @@ def _compatible(folder: BenchFolder, request: Request) -> None:
 def _published(path: Path) -> None:
     """A battles file's scores with the columns and digits of its published leaderboard."""
     from automate.cli.views.board_files import published_csv
-    from automate.results.published import published
-    from automate.results.reading import read_battles
+    from automate.results.reading.battle_rows import read_battles
+    from automate.results.scoring.published import published
 
     found = read_battles(path)
     for problem in found.problems:
@@ -181,7 +146,7 @@ def _show(found: Tables, csv_file: str | None, as_json: bool, markdown: bool) ->
         if csv_file == "-":
             click.echo(text, nl=False)
             return status
-        _write(Path(csv_file), text)
+        write(Path(csv_file), text.encode())
     if as_json:
         import json
 
@@ -191,16 +156,6 @@ def _show(found: Tables, csv_file: str | None, as_json: bool, markdown: bool) ->
     else:
         _print(found)
     return status
-
-
-def _write(path: Path, text: str) -> None:
-    from automate.errors import StorageError
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StorageError.of(error, path, "write it") from error
-    click.echo(f"written: {path}", err=True)
 
 
 def _print(found: Tables) -> None:

@@ -66,19 +66,20 @@ def _chain(console: Console, workspace: Workspace, cluster: Cluster, request: Re
 
     from automate.campaign.chain import answers_first, hand_in_all, link
     from automate.campaign.handing import submit_claim
+    from automate.cli.running import may_generate
 
     claim = submit_claim(workspace)
     try:
         with console.status("counting answers and games..."):
             prepared = answers_first(workspace, cluster, request)
-            links = link(workspace, cluster, request, prepared)
+        if not may_generate(console, workspace, cluster, prepared):
+            return 1
+        links = link(workspace, cluster, request, prepared)
         for note in [*prepared.notes, *links.notes]:
             console.print(escape(note))
         for model, why in links.without.items():
             console.print(f"[yellow]{escape(model)} is left out[/]: no answers, and none can be generated: "
                           f"{escape(why)}")
-        if not _may_generate(console, workspace, cluster, prepared):
-            return 1
         if not submit:
             return _print_written(console, workspace, prepared, links)
         done = hand_in_all(workspace, cluster, request, prepared, links)
@@ -89,24 +90,6 @@ def _chain(console: Console, workspace: Workspace, cluster: Cluster, request: Re
     if wait:
         return max(int(left_out), _follow(console, workspace, cluster, request, prepared, links, done))
     return int(left_out)
-
-
-def _may_generate(console: Console, workspace: Workspace, cluster: Cluster, prepared: GenerationPrepared) -> bool:
-    """Whether machine and cluster can generate what was planned; what stands in the way is printed."""
-    from automate.campaign.generating_checks import check, fatal
-    from automate.cli.checks import print_findings
-
-    batches = prepared.stored.plan.batches if prepared.stored else ()
-    if not batches:
-        return True
-    report = check(workspace, [model for batch in batches for model in batch.models],
-                   answers=sum(batch.games for batch in batches), cluster=cluster, executor=cluster.kind)
-    if not report.ok:
-        print_findings(console, report)
-    if fatal(report, skip=False):
-        console.print("\n[red]Nothing was submitted:[/] mend the errors (✘) above.")
-        return False
-    return True
 
 
 def _print_written(console: Console, workspace: Workspace, prepared: GenerationPrepared, links: Links) -> int:

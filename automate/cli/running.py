@@ -101,7 +101,7 @@ def _checked(console: Console, workspace: Workspace, cluster: Cluster, selection
 def carry_out(console: Console, workspace: Workspace, cluster: Cluster, request: Request, wanted: Wanted, *,
               submit: bool, wait: bool) -> int:
     """Plan the chain and show it; submit and follow it where asked. The exit status."""
-    from automate.campaign.chain import answers_first, hand_in_all, link
+    from automate.campaign.chain import answers_first, carry_on, hand_in_all, link
     from automate.campaign.chain_results import are_fresh
     from automate.campaign.handing import submit_claim
     from automate.cli.chain_end import arrange, wait_for_all
@@ -109,18 +109,20 @@ def carry_out(console: Console, workspace: Workspace, cluster: Cluster, request:
 
     claim = submit_claim(workspace)
     try:
-        with console.status("counting answers and games..."):
+        with console.status("counting answers..."):
             prepared = answers_first(workspace, cluster, request)
-            links = link(workspace, cluster, request, prepared)
-        if not _may_generate(console, workspace, cluster, prepared):
+        if not may_generate(console, workspace, cluster, prepared):
             return 1
+        with console.status("planning..."):
+            links = link(workspace, cluster, request, prepared)
         print_chain(console, workspace, prepared, links, len(wanted.models))
         if not submit:
             print_how(console, workspace, prepared, links)
             return 0
         done = hand_in_all(workspace, cluster, request, prepared, links)
-        print_done(console, workspace, cluster, prepared, links, request, done, wait=wait)
-        whole = not (wait and done.waits)  # else the report is handed in when all jobs are
+        who = "" if wait else carry_on(workspace, cluster, request, wanted, prepared, links, done)
+        print_done(console, workspace, cluster, prepared, links, request, done, wait=wait, who=who)
+        whole = not (done.waits and (wait or who))  # else the report is handed in when all jobs are
         report = arrange(console, workspace, cluster, wanted, new_jobs=bool(done.accepted)) if whole else None
     finally:
         claim.release()
@@ -134,16 +136,16 @@ def carry_out(console: Console, workspace: Workspace, cluster: Cluster, request:
     return status
 
 
-def _may_generate(console: Console, workspace: Workspace, cluster: Cluster, prepared: GenerationPrepared) -> bool:
-    """Whether machine and cluster can generate the answers that were planned; what stands in the way is printed."""
+def may_generate(console: Console, workspace: Workspace, cluster: Cluster, prepared: GenerationPrepared) -> bool:
+    """Whether machine and cluster can generate the answers that are due; what stands in the way is printed."""
     from automate.campaign.generating_checks import check, fatal
     from automate.cli.checks import print_findings
 
-    if prepared.stored is None:
+    if not prepared.good:
         return True
-    models = [model for batch in prepared.stored.plan.batches for model in batch.models]
-    report = check(workspace, models, answers=sum(batch.games for batch in prepared.stored.plan.batches),
-                   cluster=cluster, executor=cluster.kind)
+    models = [one.model for one in prepared.good]
+    report = check(workspace, models, answers=sum(prepared.due[model] for model in models), cluster=cluster,
+                   executor=cluster.kind)
     if not report.ok:
         print_findings(console, report)
     if fatal(report, skip=False):

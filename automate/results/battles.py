@@ -1,6 +1,6 @@
 """Judged games as columns of small numbers: what every score is computed from.
 
-Holds no texts; reading files into it is `reading.py`'s work."""
+Holds no texts; reading files into it is the work of `reading/`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a leaderboard says: scores with intervals, comparisons, quality of the judge. Plain frozen data.
 
-Computed by `scores.py`, `style.py`, `compare.py` and `quality.py`; shown by the command line, curves and report."""
+Computed in `scoring/` and `compatible/`; shown by the command line, curves and report."""
 
 from __future__ import annotations
 

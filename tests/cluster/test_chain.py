@@ -25,6 +25,7 @@ from tests.e2e.support import (
     EXAMPLES,
     assert_nothing_runs,
     bench_file,
+    change_settings,
     command,
     environment,
     eventually,
@@ -185,3 +186,24 @@ def test_a_killed_command_leaves_the_chain_going(slurm: SlurmRig, bare: Path) ->
     assert state_of(slurm, str(report["job"])) == "COMPLETED"
     assert_judged(bare)
     assert set(results(bare)) == RESULTS
+
+
+def test_without_wait_a_small_job_carries_the_chain_to_its_report(slurm: SlurmRig, bare: Path) -> None:
+    """Two jobs at a time, and nobody who waits: answers, games and the report all come, each once."""
+    change_settings(bare, limits={**LIMITS, "max_submitted": 2, "refill": "job"})
+    text = run(bare)
+    assert "(small, no GPU) hands them in when the first batch ends, and then the report" in text
+    assert not of_kind(bare, "arena-report")
+    eventually((bare / "results" / "report.json").is_file, "the results", timeout=400, pause=0.5)
+    eventually(lambda: not slurm.run("squeue", "-h").stdout, "an empty queue")
+    assert_judged(bare)
+    assert board(bare) == sorted([*EXAMPLES, EXAMPLE_BASELINE])
+    assert len(of_kind(bare, "arena-report")) == 1
+    for word, models in (("answer", (*EXAMPLES, EXAMPLE_BASELINE)), ("judge", EXAMPLES)):
+        found = [model for one in of_kind(bare, word) for number in one["tasks"].values()
+                 for model in models_of(bare, one["plan"], number)]
+        assert sorted(found) == sorted(models)
+    assert (bare / "results" / "missing.txt").read_text().startswith("Nothing")
+    count = len(submissions(bare))
+    assert "Nothing to generate or to judge." in run(bare)
+    assert len(submissions(bare)) == count

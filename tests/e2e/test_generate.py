@@ -132,6 +132,7 @@ def test_skip_missing_goes_on_with_the_others(tmp_path: Path) -> None:
     without_answers(root, *EXAMPLES[:2])
     (root / "list.txt").write_text(f"{EXAMPLES[0]}\nnot/a/name\n")
     assert "can't be used" in generate(root, "--models-file", "list.txt", "--submit", status=1) and not jobs(root)
+    assert not list((root / "generated_answer_scripts").glob("*.sh"))  # nothing is written that may not be handed in
     assert "1 of" not in generate(root, "--models-file", "list.txt", "--submit", "--wait", "--skip-missing")
     assert_answered(root, EXAMPLES[0])
     assert not answer_file(root, EXAMPLES[1]).exists()

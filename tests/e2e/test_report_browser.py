@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from automate.results.boards import Options
-from automate.results.folder import BenchFolder, of_data
-from automate.results.report import Extent, write_report
-from automate.results.report_facts import of_data as facts_of_data
+from automate.results.reading.folder import BenchFolder, of_data
+from automate.results.reporting.facts import of_data as facts_of_data
+from automate.results.reporting.report import Extent, write_report
 from automate.settings_results import Curves
 from tests.e2e.support import TULU, flock, judge_now, make_workspace
 from tests.rigs.required import missing

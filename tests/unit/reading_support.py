@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from automate.results.folder import BenchFolder
+from automate.results.reading.folder import BenchFolder
 from tests.unit.support import write_lines
 
 Row = dict[str, Any]

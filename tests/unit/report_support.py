@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from automate.results.folder import BenchFolder, of_data
+from automate.results.reading.folder import BenchFolder, of_data
 
 BENCH = "small-bench"
 JUDGE = "the-judge"

@@ -12,8 +12,9 @@ import numpy as np
 
 from automate.results.battles import NO_VERDICT, Battles, Style
 from automate.results.boards import Board, Score
-from automate.results.folder import of_data
-from automate.results.reading import read_judgments, read_style
+from automate.results.reading.folder import of_data
+from automate.results.reading.judgments import read_judgments
+from automate.results.reading.style import read_style
 from tests.unit.support import real_data
 
 Row = tuple[str, str, int | None, int | None]

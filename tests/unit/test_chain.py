@@ -7,8 +7,9 @@ from pathlib import Path
 from automate.arena.answering.candidates import Problem
 from automate.arena.preflight.check import Report
 from automate.arena.preflight.findings import error, passed
-from automate.campaign.chain import Links, Maker, align, answers_first, link, makers_of
+from automate.campaign.chain import Links, align, answers_first, link, makers_of
 from automate.campaign.chain_checks import relax
+from automate.campaign.chain_held import Maker
 from automate.campaign.handing import Request, submit_claim
 from automate.cli.views.chain_text import Line, chain_lines, few, some
 from automate.cluster.local.executor import LocalCluster
@@ -83,6 +84,23 @@ def test_without_the_baselines_answers_every_batch_waits_for_them(tmp_path: Path
     assert links.waits == {1: (makers[EXAMPLE_BASELINE],), 2: (makers[EXAMPLE_BASELINE],),
                            3: (makers[FIRST], makers[EXAMPLE_BASELINE])}
     assert links.progress is None
+
+
+def test_nothing_is_written_before_it_is_known_that_answers_can_be_had(tmp_path: Path) -> None:
+    root = make_bare(tmp_path / "x", (FIRST,))
+    workspace = open_workspace(root)
+    cluster, request = LocalCluster(workspace.local_queue, root), Request(EXAMPLES)
+    claim = submit_claim(workspace)
+    try:
+        prepared = answers_first(workspace, cluster, request)
+        assert [one.model for one in prepared.good] == [FIRST]
+        assert prepared.stored is None
+        assert not list(root.glob("generated_*/*"))
+        link(workspace, cluster, request, prepared)
+    finally:
+        claim.release()
+    assert prepared.stored is not None
+    assert list(root.glob("generated_answer_scripts/*.sh"))
 
 
 def test_the_same_plan_again_is_the_same_plan(tmp_path: Path) -> None:

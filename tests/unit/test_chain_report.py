@@ -28,7 +28,11 @@ from automate.campaign.chain_results import (
     what_failed,
     write_results,
 )
+from automate.campaign.monitoring.monitor import snapshot
 from automate.campaign.state import look
+from automate.cli.views.dashboard import view as screen
+from automate.cli.views.marks import UNICODE
+from automate.cli.views.monitor_text import lines as text_of
 from automate.cluster.local.executor import LocalCluster, directives
 from automate.cluster.queue import JobState
 from automate.errors import ConfigError
@@ -199,6 +203,10 @@ def test_a_line_says_what_the_report_job_does(workspace: Workspace, idle: Idle) 
     job = arrange_report(workspace, idle, WANTED, new_jobs=True, fresh=False)
     assert job is not None
     assert report_words(workspace, look(workspace)) == f"job {job.job} writes the report"
+    seen = snapshot(workspace)
+    assert seen.as_json()["report"] == f"job {job.job} writes the report"
+    assert f"The chain's report: job {job.job} writes the report" in "\n".join(text_of(seen))
+    assert f"report: job {job.job} writes the report" in [line.plain.strip() for line in screen(seen, 100, 40, UNICODE)]
     workspace.results.mkdir()
     made = {"began": job.intended + 1, "missing": ["a"], "failed": ["curves"]}
     (workspace.results / "report.json").write_text(json.dumps(made))

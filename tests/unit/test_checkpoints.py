@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automate.errors import ConfigError
-from automate.results.checkpoints import group_names, natural, parse, same_place
+from automate.results.training.checkpoints import group_names, natural, parse, same_place
 from automate.settings_results import CHECKPOINT
 
 NAME = "tulu3-8b-rank64-alpha1e5-001"

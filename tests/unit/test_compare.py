@@ -10,8 +10,8 @@ from scipy import stats
 
 from automate.errors import DataError
 from automate.results.boards import Options
-from automate.results.compare import compare, detectable, groups, holm, p_value
-from automate.results.scores import leaderboard
+from automate.results.scoring.compare import compare, detectable, groups, holm, p_value
+from automate.results.scoring.scores import leaderboard
 from tests.unit.scores_support import Row, battles, random_battles, random_style, real_battles, row_of
 
 

@@ -11,9 +11,10 @@ import pytest
 from automate.errors import ConfigError, DataError
 from automate.results.battles import Battles, Style
 from automate.results.boards import Options
-from automate.results.compatible import expanded, loading_lines, show_result
-from automate.results.compatible_text import Line, ordered, table, tensor
-from automate.results.scores import leaderboard
+from automate.results.compatible.draws import Draws
+from automate.results.compatible.result import expanded, loading_lines, show_result
+from automate.results.compatible.text import Line, ordered, table, tensor
+from automate.results.scoring.scores import leaderboard
 from tests.unit.scores_support import Row, battles, expected, random_battles, random_style, real_battles, row_of
 
 BOTH = ("length", "markdown")
@@ -238,3 +239,9 @@ def test_the_real_style_text_is_near_the_originals() -> None:
     close(text, expected("style_seed0_1thread.txt").read_text(encoding="utf-8"), 0.3)
     close(text, expected("style_seed0_2threads.txt").read_text(encoding="utf-8"), 0.3)
     assert len(printed(text)) == 25
+
+
+def test_draws_are_those_of_numpys_old_generator() -> None:
+    ours, theirs = Draws(7), np.random.RandomState(7)
+    for size, count in ((1, 5), (2, 3), (3, 1000), (2048, 2048), (2049, 2049), (5, 0), (1818, 100_000), (1, 1), (7, 7)):
+        assert ours.below(size, count).tolist() == theirs.randint(0, size, count).tolist()

@@ -10,11 +10,11 @@ from scipy import stats
 
 from automate.errors import ConfigError, DataError
 from automate.results.boards import Options
-from automate.results.curves import curves
-from automate.results.curves_data import Curves, Settled
-from automate.results.curves_rounds import around, best_shares, spearman_rounds
-from automate.results.curves_stop import stop
-from automate.results.scores import leaderboard
+from automate.results.scoring.scores import leaderboard
+from automate.results.training.curves import curves
+from automate.results.training.data import Curves, Settled
+from automate.results.training.rounds import around, best_shares, spearman_rounds
+from automate.results.training.stop import stop
 from tests.unit.curves_rig import OPTIONS, PATTERN, battles_of, drawn, exact, grid, name, without_verdicts
 
 

@@ -16,7 +16,7 @@ from automate.cli.curves import curves as command
 from automate.cli.main import main
 from automate.cli.views.curves_text import ASCII, UNICODE, lines, signs_for
 from automate.results.battles import Battles
-from automate.results.curves import curves
+from automate.results.training.curves import curves
 from tests.unit.curves_rig import OPTIONS, PATTERN, drawn, exact, grid, name
 from tests.unit.support import real_data, write_lines
 

@@ -12,12 +12,12 @@ import matplotlib
 import pytest
 from PIL import Image
 
-from automate.results import plots
 from automate.results.battles import Battles
-from automate.results.curves import curves
-from automate.results.curves_data import Curves
-from automate.results.plots_panels import TOGETHER, run_panels, split
-from automate.results.plots_style import COLOURS, look, shown
+from automate.results.plotting import pictures as plots
+from automate.results.plotting.look import COLOURS, look, shown
+from automate.results.plotting.panels import TOGETHER, run_panels, split
+from automate.results.training.curves import curves
+from automate.results.training.data import Curves
 from tests.unit.curves_rig import OPTIONS, PATTERN, drawn, exact, grid, name
 from tests.unit.support import ROOT
 

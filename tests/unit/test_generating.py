@@ -22,9 +22,9 @@ from automate.campaign.follow import Follower
 from automate.campaign.following import follow
 from automate.campaign.generating import GenerationPrepared, prepare, spread
 from automate.campaign.handing import Request
-from automate.campaign.judging import _plan
 from automate.campaign.kinds import Files, under
 from automate.campaign.late import LateProgress
+from automate.campaign.planned import plan_anew
 from automate.campaign.plans import (
     StoredPlan,
     foreign_files,
@@ -46,7 +46,7 @@ from automate.cluster.slurm import dependency
 from automate.cluster.submit import SubmissionBook, new_submission
 from automate.errors import DataError
 from automate.workspace import Workspace
-from tests.unit.support import make_match, make_prompts, make_workspace, write_lines
+from tests.unit.support import make_prompts, make_workspace, write_lines
 from tests.unit.test_handing import REQUEST, FakeCluster, handed, planned, state_of
 
 REHEARSED = {"generate": {"kind": "rehearsal"}}
@@ -154,7 +154,7 @@ def test_judging_is_numbered_from_one_beside_answers_in_work(tmp_path: Path) -> 
     workspace = workspace_at(tmp_path)
     stored = answers_plan(workspace, 2)
     state = state_of(workspace, stored, b1=JobState.RUNNING, b2=JobState.PENDING)
-    made = _plan(workspace, FakeCluster(), make_match(prompts=make_prompts()), REQUEST, {"m1": 6}, state, [])
+    made = plan_anew(workspace, FakeCluster(), REQUEST, {"m1": 6}, state, [], prompts=make_prompts())
     assert [batch.number for batch in made.plan.batches] == [1] and workspace.answer_script(1).exists()
 
 
@@ -393,6 +393,31 @@ def test_games_wait_until_their_answers_are_made(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("automate.campaign.follow.look", lambda _: over)
     follower.step()
     assert follower.said == ["again judge 1" if games else "more judge 1"]
+
+
+@pytest.mark.parametrize("newer_models", [("m1",), ("m2",)])
+def test_a_dead_batch_that_a_newer_plan_took_over_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                newer_models: tuple[str, ...]) -> None:
+    workspace = workspace_at(tmp_path, "m1", "m2")
+    for model in ("base", "m1", "m2"):
+        answer(workspace, model)
+    old, new = planned(workspace, 1), planned(workspace, 1, "20260101_000100", first=int(newer_models[0][1:]))
+    book = SubmissionBook(workspace.submissions)
+    book.save(replace(new_submission(new.plan.id, "n", Path("s"), "local", {0: 1}, array=False, parallel=None),
+                      job="local-7"))
+    state = both(state_of(workspace, old, b1=JobState.FAILED), state_of(workspace, new, b1=JobState.RUNNING,
+                                                                       b2=JobState.RUNNING), workspace)
+    monkeypatch.setattr("automate.campaign.follow.look", lambda _: state)
+    follower = Followed(workspace, FakeCluster(), LateProgress(workspace, ["m1", "m2"]), frozenset({old.plan.id}),
+                        REQUEST)
+    lines = list[str]()
+    follower.say = lines.append
+    taken = newer_models == ("m1",)
+    for _ in range(2):
+        assert follower.step()[1] is False
+    assert follower.said == ([] if taken else ["again judge 1"] * 2)
+    assert (new.plan.id in follower.plans) is taken
+    assert sum("which is followed too" in line for line in lines) == int(taken)
 
 
 def test_a_small_job_hands_in_under_the_settings_of_the_kind(tmp_path: Path) -> None:

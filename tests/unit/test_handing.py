@@ -14,7 +14,7 @@ from automate.campaign.budget import budget_room, gpu_hours
 from automate.campaign.cancelling import cancel, refused_among
 from automate.campaign.follow import goes_on_itself
 from automate.campaign.handing import Request, Submitted, hand_in, keep_key
-from automate.campaign.judging import _plan
+from automate.campaign.planned import plan_anew
 from automate.campaign.plans import StoredPlan, foreign_files, make_plan, read_plans, save_plan, superseded, write_files
 from automate.campaign.state import BatchView, CampaignState
 from automate.campaign.waiting import held, limit_then, never_submitted
@@ -254,7 +254,7 @@ def test_planning_anew_leaves_waiting_batches_their_numbers_and_files(tmp_path: 
     state = state_of(workspace, stored, b1=JobState.RUNNING)
     before = workspace.batch_script(2).read_bytes(), workspace.array_script(1).read_bytes()
     match = make_match()
-    new = _plan(workspace, FakeCluster(), match, REQUEST, {"m3": 2}, state, [])
+    new = plan_anew(workspace, FakeCluster(), REQUEST, {"m3": 2}, state, [], prompts=match.prompts)
     assert [batch.number for batch in new.plan.batches] == [3]
     assert [part.part for part in new.parts] == [2]
     assert (workspace.batch_script(2).read_bytes(), workspace.array_script(1).read_bytes()) == before

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from automate.cli.main import main
-from automate.results.folder import BenchFolder
+from automate.results.reading.folder import BenchFolder
 from tests.unit.reading_support import BENCH, JUDGE, Row, answers, bench, game, questions, row, rows
 from tests.unit.support import real_data, write_lines
 
@@ -171,7 +171,7 @@ def test_csv_into_a_file_beside_the_table(run: Run, folder: BenchFolder, tmp_pat
     lines = list(csv.DictReader((tmp_path / "board.csv").open()))
     assert [line["model"] for line in lines] == ["good", "base", "even", "bad"]
     assert (lines[0]["games"], lines[0]["nulls"], lines[0]["score"]) == ("120", "0", "75.0000")
-    status, _, err = run("--data", folder.path.parent, "--csv", tmp_path / "none" / "board.csv")
+    status, _, err = run("--data", folder.path.parent, "--csv", tmp_path / "board.csv" / "below")
     assert status == 1
     assert "can't write it" in err
 

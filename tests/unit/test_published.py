@@ -9,8 +9,8 @@ import pytest
 
 from automate.errors import ConfigError, DataError
 from automate.results.boards import Options
-from automate.results.published import board, published
-from automate.results.reading_battles import BattleRows, read_battles
+from automate.results.reading.battle_rows import BattleRows, read_battles
+from automate.results.scoring.published import board, published
 from tests.unit.scores_support import row_of
 from tests.unit.support import real_data
 

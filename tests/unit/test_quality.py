@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from automate.results.battles import Style
+from automate.results.battles import Judgments, Style
 from automate.results.boards import Quality
-from automate.results.folder import of_data
-from automate.results.quality import judge_agreement, judge_quality
-from automate.results.reading import Judgments, read_judgments, read_style
+from automate.results.reading.folder import of_data
+from automate.results.reading.judgments import read_judgments
+from automate.results.reading.style import read_style
+from automate.results.scoring.quality import judge_agreement, judge_quality
 from tests.unit.reading_support import JUDGE, Row, answers, bench, row, rows
 from tests.unit.support import real_data
 

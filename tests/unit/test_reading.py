@@ -10,9 +10,11 @@ import pytest
 from automate.arena.verdict import ACCEPTED
 from automate.errors import DataError
 from automate.results.battles import NO_VERDICT, Judgments
-from automate.results.dialects import AS_MODEL_A
-from automate.results.folder import of_data
-from automate.results.reading import UNNAMED, read_as_upstream, read_judgments
+from automate.results.reading.columns import UNNAMED
+from automate.results.reading.dialects import AS_MODEL_A
+from automate.results.reading.folder import of_data
+from automate.results.reading.judgments import read_judgments
+from automate.results.reading.upstream import read_as_upstream
 from tests.unit.reading_support import BENCH, JUDGE, Row, bench, game, questions, row, rows
 from tests.unit.support import real_data, write_lines
 

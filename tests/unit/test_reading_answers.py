@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from automate.errors import DataError
-from automate.results.folder import of_data
-from automate.results.reading import read_battles, read_style, style_notes
+from automate.results.reading.battle_rows import read_battles
+from automate.results.reading.folder import of_data
+from automate.results.reading.style import read_style, style_notes
 from tests.unit.reading_support import answers, bench, rows
 from tests.unit.support import real_data, write_lines
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from automate.results.boards import Options
-from automate.results.folder import BenchFolder, of_data
-from automate.results.report import Extent, write_report
-from automate.results.report_facts import of_data as facts_of_data
+from automate.results.reading.folder import BenchFolder, of_data
+from automate.results.reporting.facts import of_data as facts_of_data
+from automate.results.reporting.report import Extent, write_report
 from tests.unit.report_support import (
     BENCH,
     DOWN,

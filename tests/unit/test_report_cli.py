@@ -13,10 +13,10 @@ from automate.cli.main import cli
 from automate.errors import DataError
 from automate.journal import write_json
 from automate.results.boards import Options
-from automate.results.folder import of_data
-from automate.results.report import write_report
-from automate.results.report_facts import of_data as facts_of_data
-from automate.results.report_facts import of_workspace as facts_of_workspace
+from automate.results.reading.folder import of_data
+from automate.results.reporting.facts import of_data as facts_of_data
+from automate.results.reporting.facts import of_workspace as facts_of_workspace
+from automate.results.reporting.report import write_report
 from automate.workspace import open_workspace
 from tests.unit.report_support import BENCH, DOWN, JUDGE, LEVEL, SPLIT, UP, Models, Page, write_bench
 
@@ -109,8 +109,8 @@ def test_the_command_in_a_workspace(campaign: Path) -> None:
 
 
 @pytest.mark.parametrize(("args", "words"), [
-    (("--games", "some"), "neither a number"), (("--games", "-1"), "neither a number"), (("--rounds", "1"), "x>=10"),
-    (("--workspace", "x", "--data", "y"), "not both"), (("--confidence", "100"), "0<x<100")])
+    (("--games", "some"), "neither a number"), (("--games", "-1"), "neither a number"), (("--rounds", "1"), "10<=x"),
+    (("--workspace", "x", "--data", "y"), "don't go together"), (("--confidence", "100"), "0<x<100")])
 def test_what_is_typed_wrong(args: tuple[str, ...], words: str) -> None:
     status, text = _run(*args)
     assert status == 2

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from automate.results.report_content import PackedGames
-from automate.results.report_games import read_answer_texts, read_duels, read_question_texts, verdict_of
-from automate.results.report_pack import MAX_TEXT, Sources, gzip_lines, pack_games
+from automate.results.reporting.content import PackedGames
+from automate.results.reporting.games import read_answer_texts, read_duels, read_question_texts, verdict_of
+from automate.results.reporting.pack import MAX_TEXT, Sources, gzip_lines, pack_games
 from tests.unit.report_support import BASE, DOWN, HOSTILE, LEVEL, SPLIT, UP, lines_of, write_bench, write_rows
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from automate.results.boards import Board, Comparison, Options, Quality, Score
-from automate.results.report_content import Content
-from automate.results.report_summary import listed, p_value, percent, points, summarize, warn
-from automate.results.report_tables import axis_of, board_rows, category_rows
+from automate.results.reporting.content import Content
+from automate.results.reporting.summary import listed, p_value, percent, points, summarize, warn
+from automate.results.reporting.tables import axis_of, board_rows, category_rows
 
 BASE = Score("base", 50.0, 50.0, 50.0, is_baseline=True, rank_low=2, rank_high=3)
 BEST = Score("best", 62.34, 58.0, 66.5, 1000, 500, 1, 1)

@@ -9,7 +9,7 @@ import pytest
 
 from automate.errors import ConfigError, DataError
 from automate.results.boards import Options
-from automate.results.intervals import (
+from automate.results.scoring.intervals import (
     draws,
     interval,
     quantile,
@@ -18,7 +18,7 @@ from automate.results.intervals import (
     score_interval,
     spread,
 )
-from automate.results.scores import leaderboard
+from automate.results.scoring.scores import leaderboard
 from tests.unit.scores_support import battles, expected, random_battles, real_battles, row_of
 
 HAND = [("m", "q1", 1, 2), ("m", "q2", -1, 0)]

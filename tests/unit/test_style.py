@@ -9,11 +9,11 @@ from scipy import optimize
 from automate.errors import DataError
 from automate.results.battles import Style
 from automate.results.boards import Options
-from automate.results.intervals import draws, resampled_scores
-from automate.results.scores import leaderboard
-from automate.results.style import prepare
-from automate.results.style_features import differences
-from automate.results.style_fit import Cells, Fit, fit, refit
+from automate.results.scoring.intervals import draws, resampled_scores
+from automate.results.scoring.scores import leaderboard
+from automate.results.scoring.style import prepare
+from automate.results.scoring.style_features import differences
+from automate.results.scoring.style_fit import Cells, Fit, fit, refit
 from tests.unit.scores_support import battles, random_battles, random_style, real_battles, real_column, row_of
 
 BOTH = Options(style=("length", "markdown"))
@@ -186,8 +186,9 @@ def test_style_that_predicts_every_verdict_is_warned_of() -> None:
 def test_a_few_questions_whose_verdicts_style_foresees_have_scores_and_intervals(seed: int) -> None:
     generator = np.random.default_rng(seed)
     questions, models = int(generator.integers(1, 6)), ("m1", "m2", "m3")[: int(generator.integers(1, 4))]
-    found = battles([(model, f"q{number}", *map(int, generator.choice([-2, -1, 1, 2], 2)))
-                     for model in models for number in range(questions)])
+    first, second = generator.choice([-2, -1, 1, 2], (2, len(models), questions)).tolist()
+    found = battles([(model, f"q{number}", first[at][number], second[at][number])
+                     for at, model in enumerate(models) for number in range(questions)])
     style = Style(found.questions, {name: generator.choice([0.0, 0.0, 1.0, 100.0], (questions, 4))
                                     for name in (*models, "base")})
     try:

@@ -13,6 +13,7 @@ from automate.arena.batches import PlanKind
 from automate.arena.context import load_match
 from automate.arena.counting.progress import Progress
 from automate.campaign.answer_counts import AnswerCounts
+from automate.campaign.chain_results import report_words
 from automate.campaign.kinds import runs_of
 from automate.campaign.monitoring import outlook
 from automate.campaign.monitoring.failures import Failure, failure
@@ -95,7 +96,7 @@ class Watch:
             running=running, pending=tuple(line for line in lines if line.state == "queued"),
             unknown=tuple(line for line in lines if line.state not in ("running", "queued")),
             models=tuple(models), failures=self._failed(workspace, state, models, answers, runs),
-            logs=logs(workspace.logs, workspace.answer_logs), answers=answers,
+            logs=logs(workspace.logs, workspace.answer_logs), answers=answers, report=report_words(workspace, state),
             batches=batch_lines(workspace, state, models, answers), rates=speed, queue=queue,
             finish=outlook.finish(workspace, state.of_kind("judge"), due, runs_of(runs, "judge"), now),
             bad_nodes=outlook.bad_nodes(workspace, runs),

@@ -167,6 +167,7 @@ class Snapshot:
     max_gpu_hours: float | None = None
     queue: Queue = field(default_factory=Queue)
     answers: tuple[AnswerLine, ...] = ()
+    report: str = ""
 
     def jobs(self, kind: str) -> tuple[tuple[JobLine, ...], tuple[JobLine, ...], tuple[JobLine, ...]]:
         """Jobs of a kind of work: running, pending, unknown."""

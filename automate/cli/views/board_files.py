@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from automate.cli.views.board_rows import UNICODE, rows_of
 from automate.cli.views.board_text import heading, method
 from automate.cli.views.cells import clean
+from automate.cli.views.files import Json, cell, plain
 from automate.results.boards import Comparison
-from automate.results.published import Published
-from automate.results.tables import Table, Tables
-
-Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+from automate.results.scoring.published import Published
+from automate.results.scoring.tables import Table, Tables
 
 CSV_COLUMNS = ("category", "judges", "rank_low", "rank_high", "model", "score", "low", "high", "baseline", "games",
                "questions", "nulls", "flips")
 
 
-def _plain(value: object) -> Json:
-    """A value for JSON: NaN and the like are null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, (int, str, bool)) or value is None else str(value)
-
-
 def as_json(found: Tables) -> Json:
     """Everything as one document."""
-    return _plain({
+    return plain({
         "bench": found.folder.bench, "judges": found.judges,
         "tables": [_table_json(table, found) for table in found.tables],
         "by_category": [_table_json(table, found) for table in found.split],
@@ -67,8 +54,8 @@ def as_csv(found: Tables) -> str:
         for row in rows_of(table.board, found.quality, found.tallies) if table.board else ():
             score = row.score
             writer.writerow([
-                _cell(table.category or "all"), _cell("+".join(table.judges)), score.rank_low or row.place,
-                score.rank_high or row.place, _cell(score.model), f"{score.score:.4f}", f"{score.low:.4f}",
+                cell(table.category or "all"), cell("+".join(table.judges)), score.rank_low or row.place,
+                score.rank_high or row.place, cell(score.model), f"{score.score:.4f}", f"{score.low:.4f}",
                 f"{score.high:.4f}", int(score.is_baseline), score.games, score.questions, row.nulls,
                 "" if row.flips is None else f"{row.flips:.4f}"])
     return out.getvalue()
@@ -79,7 +66,7 @@ def published_csv(rows: Sequence[Published]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("model", "score", "rating_q025", "rating_q975", "CI"))
-    writer.writerows((_cell(row.model), row.score, row.low, row.high, row.interval) for row in rows)
+    writer.writerows((cell(row.model), row.score, row.low, row.high, row.interval) for row in rows)
     return out.getvalue()
 
 
@@ -91,14 +78,8 @@ def comparison_csv(comparisons: Sequence[Comparison]) -> str:
     writer.writerow(names)
     for one in comparisons:
         values = asdict(one)
-        writer.writerow([_cell(value) if isinstance(value := values[name], str) else value for name in names])
+        writer.writerow([cell(value) if isinstance(value := values[name], str) else value for name in names])
     return out.getvalue()
-
-
-def _cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    shown = clean(text)
-    return "'" + shown if shown[:1] in ("=", "+", "-", "@") else shown
 
 
 def _escaped(text: str) -> str:

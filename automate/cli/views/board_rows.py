@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automate.cli.views.cells import clean
+from automate.cli.views.cells import clean, writable
 from automate.results.battles import Tally
 from automate.results.boards import Board, Quality, Score
 
@@ -35,11 +35,7 @@ ASCII = Signs(top="/", side="|", bottom="\\", line="-", dot="o", level=":", mark
 
 def signs_for(encoding: str) -> Signs:
     """The characters that an encoding can write."""
-    try:
-        "".join(vars(UNICODE).values()).encode(encoding)
-    except (UnicodeError, LookupError):
-        return ASCII
-    return UNICODE
+    return writable(UNICODE, ASCII, encoding)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from rich.text import Text
 from automate.cli.views.board_rows import Row, Signs, axis, picture, rows_of
 from automate.cli.views.cells import Column, clean, fold, row, widths
 from automate.results.boards import Agreement, Board, Comparison, Quality
-from automate.results.messages import causes, many
-from automate.results.tables import Table, Tables
+from automate.results.reading.messages import causes, many
+from automate.results.scoring.tables import Table, Tables
 
 WIDEST = 110
 """Sentences are folded at this width, where there is more room."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
+T = TypeVar("T")
 ELLIPSIS = "…"
 _UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
@@ -21,6 +22,15 @@ def clean(text: str) -> str:
         return text
     return "".join("?" if unicodedata.category(char) in _UNSEEN and char not in "\n\t" else char
                    for char in text).replace("\n", " ").replace("\t", " ")
+
+
+def writable(signs: T, plain: T, encoding: str) -> T:
+    """`signs`, a dataclass of characters, or `plain` where the encoding can't write them."""
+    try:
+        "".join(vars(signs).values()).encode(encoding)
+    except (UnicodeError, LookupError):
+        return plain
+    return signs
 
 
 def cut(text: str, width: int, ellipsis: str = ELLIPSIS) -> str:

@@ -64,8 +64,10 @@ def print_how(console: Console, workspace: Workspace, prepared: GenerationPrepar
 
 
 def print_done(console: Console, workspace: Workspace, cluster: Cluster, prepared: GenerationPrepared, links: Links,
-               request: Request, done: HandedIn, *, wait: bool) -> None:
-    """What was accepted, refused, and waits, with who goes on."""
+               request: Request, done: HandedIn, *, wait: bool, who: str = "") -> None:
+    """What was accepted, refused, and waits, with who goes on, where that is not known yet."""
+    from rich.markup import escape
+
     from automate.cli.submitted import print_submitted, print_waiting
 
     for title, part, stored in (("Answers:", done.answers, prepared.stored), ("Games:", done.now, links.stored),
@@ -75,11 +77,13 @@ def print_done(console: Console, workspace: Workspace, cluster: Cluster, prepare
         console.print(title)
         print_submitted(console, cluster, part)
         alone = stored is prepared.stored or not links.waits  # the small job knows nothing of answers that are awaited
-        print_waiting(console, part, _who_goes_on(workspace, cluster, stored, request, part, alone=alone, wait=wait))
+        print_waiting(console, part, who or _who_goes_on(workspace, cluster, stored, request, part, alone=alone,
+                                                         wait=wait))
     if done.held:
         left = "this command hands them in" if wait else "run the same command again to hand them in"
-        console.print(f"{len(done.held)} judging batch(es) wait for answers that have no job yet: {left} when the "
-                      "answers are there", soft_wrap=True)
+        console.print(f"{len(done.held)} judging batch(es) wait for answers that have no job yet: "
+                      + (escape(who) if who else f"{left} when the answers are there"),
+                      soft_wrap=True)
 
 
 def _who_goes_on(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request: Request, part: Submitted, *,

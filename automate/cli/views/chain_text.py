@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from automate.arena.batches import Batch
-from automate.campaign.chain import Links, Maker
+from automate.campaign.chain import Links
+from automate.campaign.chain_held import Maker
 from automate.campaign.generating import GenerationPrepared
 from automate.cluster.slurm import compress
 

@@ -7,20 +7,16 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 
-from automate.cli.views.cells import clean
-from automate.results.curves_data import Best, Curves, Point, Run
-
-Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+from automate.cli.views.files import Json, cell, plain
+from automate.results.training.data import Best, Curves, Point, Run
 
 COLUMNS = ("table", "group", "value", "run", "model", "step", "place", "estimate", "low", "high", "questions", "games",
            "runs", "share_best", "best")
 """`table`: `score` (a checkpoint, percent), `mean` (of a group at a step, percent), `best` (checkpoint of a run or
 group, percent), `spearman` (a step's ranking with the final one, -1 to 1), `no score`, `unmatched` (names alone)."""
-_FORMULA = re.compile(r"\s*[=+\-@]")
 
 
 def as_csv(curves: Curves) -> str:
@@ -37,10 +33,7 @@ def _cell(value: object) -> object:
     """A number in full, or a text that no spreadsheet takes for a formula."""
     if isinstance(value, float):
         return f"{value:.6f}" if math.isfinite(value) else ""
-    if not isinstance(value, str):
-        return value
-    text = clean(value)
-    return f"'{text}" if _FORMULA.match(text) else text
+    return cell(value) if isinstance(value, str) else value
 
 
 def _rows(curves: Curves) -> Iterator[dict[str, object]]:
@@ -70,7 +63,7 @@ def _point(point: Point) -> dict[str, object]:
 
 def as_json(curves: Curves) -> Json:
     """Everything as one document."""
-    return _plain({
+    return plain({
         "baselines": curves.baselines, "judges": curves.judges, "options": asdict(curves.options),
         "pattern": curves.pattern, "steps": curves.columns, "groups": curves.groups,
         "runs": [_run_json(run) for run in curves.runs],
@@ -97,14 +90,3 @@ def _point_json(point: Point) -> dict[str, object]:
 def _best_json(best: Best) -> dict[str, object]:
     return {"group": best.group, "value": best.value, **_point_json(best.point), "share_best": best.share,
             "of": best.of, "runner_up": best.runner_up}
-
-
-def _plain(value: object) -> Json:
-    """A value for JSON: NaN is null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, (int, str)) or value is None else str(value)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from automate.cli.views.blocks import table
-from automate.cli.views.cells import ELLIPSIS, Column, clean, fold
-from automate.results.curves_data import FINAL, Curves, Mean, Point
+from automate.cli.views.cells import ELLIPSIS, Column, clean, fold, writable
+from automate.results.training.data import FINAL, Curves, Mean, Point
 
 NAME = 32
 """Cells of a run's name where room is short."""
@@ -36,11 +36,7 @@ ASCII = Signs(bars="_.-=+*#@", spread="+-", none="-", to="..", left_out="~")
 
 def signs_for(encoding: str) -> Signs:
     """The characters that an encoding can write."""
-    try:
-        "".join(vars(UNICODE).values()).encode(encoding)
-    except (UnicodeError, LookupError):
-        return ASCII
-    return UNICODE
+    return writable(UNICODE, ASCII, encoding)
 
 
 @dataclass(frozen=True)

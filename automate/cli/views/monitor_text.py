@@ -39,6 +39,8 @@ def _head(snap: Snapshot, width: int) -> Iterable[str]:
         yield from fold(clean(notice), width, "   ", "⚠️  ")
     if snap.queue.problem:
         yield from fold(clean(words.queue(snap)), width, "   ", "⚠️  ")
+    if snap.report:
+        yield from fold(clean(f"The chain's report: {snap.report}"), width, "   ", "📄 ")
     yield ""
 
 

@@ -1,0 +1,1 @@
+"""Arena-Hard's own numbers, as its own program prints them."""

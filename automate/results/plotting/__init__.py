@@ -1,0 +1,1 @@
+"""Plots of curves as SVG and PNG."""

@@ -1,0 +1,1 @@
+"""Scores with intervals, style control, comparisons, quality of the judge."""

@@ -1,0 +1,1 @@
+"""Checkpoints over training steps: curves, best ones, how early one could have stopped."""
