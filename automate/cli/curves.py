@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from automate.cli.options import Finite
-from automate.cli.results_options import STYLES, score_options, source, source_options, style_option, write
+from automate.cli.results_options import STYLES, result_target, score_options, source, source_options, style_option, write
 
 if TYPE_CHECKING:
     from automate.results.boards import Options
@@ -73,10 +73,12 @@ def curves(ctx: click.Context, workspace_dir: Path | None, data: Path | None, be
         raise click.UsageError(f"--by {by}: the pattern has no such group; it has {', '.join(['run', *groups])}")
     given = {"confidence": confidence, "rounds": rounds, "seed": seed}
     options = place.options(given, STYLES[style] if style else (), category)
+    if csv_file not in (None, "-"):
+        result_target(Path(str(csv_file)), place.inputs)
     found = _found(place.folder, place.judges, baseline, options, settings, threshold)
-    _show(found, by, as_json, csv_file)
+    _show(found, by, as_json, csv_file, place.inputs)
     if not no_plots:
-        _plots(found, output or place.place, formats)
+        _plots(found, output or place.place, formats, place.inputs)
     ctx.exit(0 if found.runs else 1)
 
 
@@ -95,14 +97,14 @@ def _found(folder: BenchFolder, judges: tuple[str, ...], baseline: str | None, o
     return replace(found, notes=(*found.notes, *said))
 
 
-def _show(found: Curves, by: str, as_json: bool, csv_file: str | None) -> None:
+def _show(found: Curves, by: str, as_json: bool, csv_file: str | None, inputs: tuple[Path, ...]) -> None:
     if csv_file is not None:
         from automate.cli.views.curves_files import as_csv
 
         if csv_file == "-":
             click.echo(as_csv(found), nl=False)
             return
-        write(Path(csv_file), as_csv(found).encode())
+        write(Path(csv_file), as_csv(found).encode(), inputs)
     if as_json:
         import json
 
@@ -117,11 +119,11 @@ def _show(found: Curves, by: str, as_json: bool, csv_file: str | None) -> None:
         click.echo(line)
 
 
-def _plots(found: Curves, folder: Path, formats: tuple[str, ...]) -> None:
+def _plots(found: Curves, folder: Path, formats: tuple[str, ...], inputs: tuple[Path, ...]) -> None:
     """Write each plot in each format; nothing where there is no checkpoint."""
     from automate.results.plotting import pictures as plots
 
     for name in plots.titles(found):
         for kind in formats:
             content = plots.svg(found, name).encode() if kind == "svg" else plots.png(found, name)
-            write(folder / f"{name}.{kind}", content)
+            write(folder / f"{name}.{kind}", content, inputs)

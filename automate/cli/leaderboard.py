@@ -71,15 +71,15 @@ def leaderboard(ctx: click.Context, workspace_dir: Path | None, data: Path | Non
         from automate.settings_results import Results
 
         found = battles_tables(battles, options_of(Results(), {**given, "seed": seed}))
-        ctx.exit(_show(found, csv_file, as_json, markdown))
+        ctx.exit(_show(found, csv_file, as_json, markdown, (battles,)))
     place = source(workspace_dir, data, bench, judges)
     options = place.options({**given, "seed": seed}, STYLES[style] if style else ())
     request = Request(options, place.judges, _models(models, models_file), baseline, tuple(dict.fromkeys(categories)),
                       judges_apart, quality, compare or None)
     if compatible:
-        _compatible(place.folder, request)
-        return
-    ctx.exit(_show(make_tables(place.folder, request), csv_file, as_json, markdown))
+        ctx.exit(_compatible(place.folder, request))
+    inputs = (*place.inputs, *(() if models_file is None else (models_file,)))
+    ctx.exit(_show(make_tables(place.folder, request), csv_file, as_json, markdown, inputs))
 
 
 def _check(mode: str | None, given: dict[str, object]) -> None:
@@ -105,8 +105,11 @@ def _models(models: tuple[str, ...], models_file: Path | None) -> tuple[str, ...
     return tuple(dict.fromkeys(named))
 
 
-def _compatible(folder: BenchFolder, request: Request) -> None:
-    """The text of Arena-Hard's own program; what it would have stopped at goes to the other stream."""
+def _compatible(folder: BenchFolder, request: Request) -> int:
+    """The text of Arena-Hard's own program; what it would have stopped at goes to the other stream.
+
+    The exit status is 1 where there is no game that it could score.
+    """
     from automate.results.compatible.result import loading_lines, show_result
     from automate.results.reading.style import read_style
     from automate.results.reading.upstream import read_as_upstream
@@ -116,11 +119,16 @@ def _compatible(folder: BenchFolder, request: Request) -> None:
     for note in found.notes:
         click.echo(visible(note), err=True)
     battles, control = found.battles, request.options.style
+    if not battles.complete.any():
+        raise DataError(f"no game to score: {found.files:,} judgment files, {len(battles):,} rows of them used, none "
+                        "with verdicts in both games", where=", ".join(str(folder.judgments / one) for one in judges),
+                        todo="see what is missing with 'flock-hpc status', or name other models or another judge")
     style = read_style(folder, [*battles.models, *battles.baselines], battles.questions) if control else None
     usual = ("hard_prompt",) if "hard_prompt" in battles.categories else battles.categories
     text = show_result(battles, style, seed=request.options.seed, control=control,
                        category=request.categories or usual)
     click.echo(visible(f"{loading_lines(battles)}\n{text}"))
+    return 0
 
 
 def _published(path: Path) -> None:
@@ -135,7 +143,7 @@ def _published(path: Path) -> None:
     click.echo(published_csv(published(found)), nl=False)
 
 
-def _show(found: Tables, csv_file: str | None, as_json: bool, markdown: bool) -> int:
+def _show(found: Tables, csv_file: str | None, as_json: bool, markdown: bool, inputs: tuple[Path, ...]) -> int:
     """Print in the form asked for; the exit status is 1 where there is no table at all."""
     from automate.cli.views import board_files
 
@@ -146,7 +154,7 @@ def _show(found: Tables, csv_file: str | None, as_json: bool, markdown: bool) ->
         if csv_file == "-":
             click.echo(text, nl=False)
             return status
-        write(Path(csv_file), text.encode())
+        write(Path(csv_file), text.encode(), inputs)
     if as_json:
         import json
 

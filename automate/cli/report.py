@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from automate.cli.results_options import Source, score_options, source, source_options
+from automate.cli.results_options import Source, result_target, score_options, source, source_options
 
 if TYPE_CHECKING:
     from automate.results.boards import Options
@@ -51,6 +51,8 @@ def report(workspace_dir: Path | None, output: Path | None, data: Path | None, b
     """Write one self-contained HTML page: leaderboard, categories, curves, judge quality, and the games themselves."""
     place = source(workspace_dir, data, bench, judges, baseline=baseline)
     options = place.options({"confidence": confidence, "rounds": rounds, "seed": seed}, category=category)
+    if output is not None:
+        result_target(output, place.inputs)  # before the work, not after it
     _tell(_written(place, output, options, _extent(place, games, KINDS[style], baseline)))
 
 

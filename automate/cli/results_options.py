@@ -4,7 +4,7 @@ Collects what was typed; computes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,10 +17,14 @@ from automate.yamlfile import Value
 if TYPE_CHECKING:
     from automate.results.boards import Options
     from automate.results.reading.folder import BenchFolder
+    from automate.results.reporting.output import Target
     from automate.settings_results import Curves, Results
     from automate.workspace import Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+MOST_ROUNDS = 100_000
+"""More take hours and change no digit that is shown."""
 
 STYLES = {"length": ("length",), "markdown": ("markdown",), "both": ("markdown", "length")}
 
@@ -51,8 +55,8 @@ def score_options(function: F) -> F:
     return _options(
         click.option("--confidence", type=Finite(min=0, max=100, min_open=True, max_open=True), metavar="PERCENT",
                      help="Of every interval (default: the settings')."),
-        click.option("--rounds", type=click.IntRange(min=10, max=1_000_000), metavar="N",
-                     help="Rounds of the bootstrap."),
+        click.option("--rounds", type=click.IntRange(min=10, max=MOST_ROUNDS), metavar="N",
+                     help=f"Rounds of the bootstrap, at most {MOST_ROUNDS:,}."),
         click.option("--seed", type=click.IntRange(min=0, max=2**32 - 1), metavar="N", help="Seed of the bootstrap."),
     )(function)
 
@@ -74,6 +78,13 @@ class Source:
     judges: tuple[str, ...]
     place: Path
     workspace: Workspace | None = None
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """What results are computed from, so that none is written over it."""
+        own = () if self.workspace is None else (
+            self.workspace.settings_file, self.workspace.models_file, self.workspace.bench.parent)
+        return (self.folder.path, *own)
 
     def options(self, given: Mapping[str, float | int | None], style: tuple[str, ...] = (),
                 category: str | None = None) -> Options:
@@ -106,16 +117,23 @@ def source(workspace_dir: Path | None, data: Path | None, bench: str | None, jud
                   workspace.results, workspace)
 
 
-def write(path: Path, content: bytes) -> None:
-    """Replace a file whole; what was written is said on the other stream, so that what is piped stays clean."""
-    from automate.errors import StorageError, visible
-    from automate.journal import replace_file
+def result_target(path: Path, inputs: Iterable[Path]) -> Target:
+    """Where a result goes; a folder that will be made for it is said. Raises DataError, StorageError."""
+    from automate.errors import visible
+    from automate.results.reporting.output import target
 
-    if path.exists() and not path.is_file():  # a pipe or device stays one
-        try:
-            path.write_bytes(content)
-        except OSError as error:
-            raise StorageError.of(error, path, "write it") from error
-    else:
-        replace_file(path, content)
+    found = target(path, inputs)
+    if found.makes is not None:
+        click.echo(visible(f"making the folder {found.makes}"), err=True)
+    return found
+
+
+def write(path: Path, content: bytes, inputs: Iterable[Path] = ()) -> None:
+    """Replace a file whole; what was written is said on the other stream, so that what is piped stays clean.
+
+    Never one of `inputs`, nor below one. Raises DataError, StorageError.
+    """
+    from automate.errors import visible
+
+    result_target(path, inputs).write(content)
     click.echo(visible(f"written: {path}"), err=True)

@@ -107,8 +107,8 @@ def campaign(models: int = 120, size: int = 10) -> Snapshot:
 
 def generating(names: tuple[str, ...] = ("one", "two", "three")) -> Snapshot:
     """A campaign that makes answers beside its games: jobs of both kinds, a failure, a batch that waits for room."""
-    lines = tuple(AnswerLine(name, 750, 300 if place else 740, 440 if place else 0, 2 * place, place, {"too_long": 10}, place,
-                             "can't be read" if place == 2 else "") for place, name in enumerate(names))
+    lines = tuple(AnswerLine(name, 750, 300 if place else 740, 440 if place else 0, 2 * place, place, {"too_long": 10},
+                             place, "can't be read" if place == 2 else "") for place, name in enumerate(names))
     waiting = BatchLine(4, "20240101_000001", "planned", None, names, 0, 750, 750, "waits for room (MaxSubmitJobs)",
                         kind="generate")
     answers = (playing(1, kind="generate"), job(2, phase="draining", kind="generate", rate=7.0))

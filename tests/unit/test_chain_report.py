@@ -205,8 +205,8 @@ def test_a_line_says_what_the_report_job_does(workspace: Workspace, idle: Idle) 
     assert report_words(workspace, look(workspace)) == f"job {job.job} writes the report"
     seen = snapshot(workspace)
     assert seen.as_json()["report"] == f"job {job.job} writes the report"
-    assert f"The chain's report: job {job.job} writes the report" in "\n".join(text_of(seen))
-    assert f"report: job {job.job} writes the report" in [line.plain.strip() for line in screen(seen, 100, 40, UNICODE)]
+    assert f"📄 Job {job.job} writes the report" in "\n".join(text_of(seen))
+    assert f"Job {job.job} writes the report" in [line.plain.strip() for line in screen(seen, 100, 40, UNICODE)]
     workspace.results.mkdir()
     made = {"began": job.intended + 1, "missing": ["a"], "failed": ["curves"]}
     (workspace.results / "report.json").write_text(json.dumps(made))

@@ -84,7 +84,7 @@ class Kept:
             self.do()
 
 
-def engine(served: Served, limiter: Limiter, sink: Kept, **options: object) -> Engine:
+def engine(served: Served, limiter: Limiter, sink: Kept, **options: object) -> Engine[Game]:
     return Engine(Referee(served, ASK, limiter), limiter, sink, **options)  # type: ignore[arg-type]
 
 

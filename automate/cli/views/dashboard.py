@@ -70,7 +70,7 @@ def _head(snap: Snapshot, width: int, height: int, marks: Marks, trouble: Sequen
     out += [Text(line) for line in _facts(snap, width, marks)[:3 if height < 30 else 6]]
     notices = [words.queue(snap)] if snap.queue.problem else []
     out += [Text(cut(f"! {clean(notice)}", width), "yellow") for notice in [*notices, *snap.notices]]
-    out += [Text(cut(clean(f"report: {snap.report}"), width), "dim")] if snap.report else []
+    out += [Text(cut(clean(words.sentence(snap.report)), width), "dim")] if snap.report else []
     out += [Text(cut(f"! {clean(line)}", width), "red") for line in trouble]
     return [*out, Text()]
 

@@ -40,7 +40,7 @@ def _head(snap: Snapshot, width: int) -> Iterable[str]:
     if snap.queue.problem:
         yield from fold(clean(words.queue(snap)), width, "   ", "⚠️  ")
     if snap.report:
-        yield from fold(clean(f"The chain's report: {snap.report}"), width, "   ", "📄 ")
+        yield from fold(clean(words.sentence(snap.report)), width, "   ", "📄 ")
     yield ""
 
 
@@ -226,11 +226,11 @@ def _logs(snap: Snapshot, width: int) -> Iterable[str]:
     if snap.logs:
         yield ""
         yield f"📄 Recent Judgment Logs ({len(snap.logs)}):"
-        for path, count, modified in snap.logs:
-            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(modified))
-            about = f" ({size(count)}, {when})"
-            name = path if cell_len(path + about) + 2 <= width else _from_here(path)
-            yield from fold(clean(name) + about, width, "    ", "  ")
+        found = [(path, f" ({size(count)}, {time.strftime('%Y-%m-%d %H:%M', time.localtime(modified))})")
+                 for path, count, modified in snap.logs]
+        whole = all(cell_len(path + about) + 2 <= width for path, about in found)
+        for path, about in found:
+            yield from fold(clean(path if whole else _from_here(path)) + about, width, "    ", "  ")
 
 
 def _from_here(path: str) -> str:

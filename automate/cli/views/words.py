@@ -38,6 +38,11 @@ def answers(snap: Snapshot) -> str:
     return f"{done} of {wanted} answers{share}, {complete} of {count(len(snap.answers), 'model')} complete"
 
 
+def sentence(text: str) -> str:
+    """With a capital letter at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def answer_note(line: AnswerLine) -> str:
     """What a reader should know of a model's answers beside their count."""
     found = [f"{line.stale} due again after a change"] if line.stale else []

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from automate.errors import FlockError, StorageError
-from automate.journal import replace_file
 from automate.results.battles import Battles, Judgments, Style
 from automate.results.boards import Board, Comparison, Options
 from automate.results.reading.folder import BenchFolder
@@ -22,6 +21,7 @@ from automate.results.reading.style import read_style
 from automate.results.reporting.content import Content, CurvesPart, FileHash, PackedGames, Provenance
 from automate.results.reporting.curves import curves_part
 from automate.results.reporting.facts import statistics
+from automate.results.reporting.output import target
 from automate.results.reporting.pack import ROOM, Sources, pack_games
 from automate.results.reporting.page import render
 from automate.results.reporting.summary import contenders, summarize, warn
@@ -56,12 +56,13 @@ def write_report(folder: BenchFolder, judges: Sequence[str], output: Path, optio
                  made: datetime | None = None) -> Path:
     """Write the page to `output` (replaced whole) and return that path.
 
-    `made` is the date that the page shows (now). Raises DataError where no judgment can be read or the category is
-    unknown, StorageError where the page can't be written.
+    `made` is the date that the page shows (now). Raises DataError where no judgment can be read, the category is
+    unknown or `output` is what the page is made from or no file, StorageError where the page can't be written.
     """
+    goal = target(output, (folder.path,))
     content = report_content(folder, judges, options, provenance or Provenance(), extent or Extent(),
                              made or datetime.now(UTC))
-    replace_file(output, render(content).encode())
+    goal.write(render(content).encode())
     return output
 
 
