@@ -48,7 +48,12 @@ class DataError(FlockError):
 _SPACE = "make room there (df, quota), then run the same command again; every record written before is whole"
 _RIGHTS = "check who may read and write there (ls -l), then run the same command again"
 _STORAGE = {errno.ENOSPC: _SPACE, errno.EDQUOT: _SPACE, errno.EFBIG: _SPACE, errno.EACCES: _RIGHTS,
-            errno.EPERM: _RIGHTS, errno.EROFS: _RIGHTS, errno.ENOENT: "check that it is there"}
+            errno.EPERM: _RIGHTS, errno.EROFS: _RIGHTS, errno.ENOENT: "check that it is there",
+            errno.EISDIR: "a folder stands where a file is expected: move it away, or name another file",
+            errno.ENOTDIR: "a file stands where a folder is expected: move it away, or name another folder",
+            errno.ELOOP: "its links lead in a ring: remove them (ls -l shows where they point)",
+            errno.ENAMETOOLONG: "choose a shorter name",
+            errno.EIO: "the disk or network failed: tell the cluster's staff, and run the same command again later"}
 
 
 class StorageError(FlockError):
@@ -58,7 +63,7 @@ class StorageError(FlockError):
     def of(cls, error: OSError, path: object, doing: str) -> StorageError:
         """Wrap an `OSError` raised while `doing` something with `path`."""
         return cls(f"can't {doing}: {error.strerror or error}", where=str(path), todo=_STORAGE.get(
-            error.errno or 0, "see to what the system says, then run the same command again"))
+            error.errno or 0, "put right what the system names here, then run the same command again"))
 
 
 class ClaimedError(FlockError):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from automate.settings_base import Scalar, Strict, check_variables, one_line
+from automate.settings_base import Scalar, Strict, check_variables, one_line, slurm_time
 from automate.settings_generate import Candidate, Generate, GenerateSlurm
 from automate.settings_judge import Environment, Judge, Price, Server, Staging
 from automate.settings_results import Curves, Results
@@ -18,7 +18,6 @@ __all__ = ["JUDGE_KINDS", "Candidate", "Curves", "Environment", "Generate", "Gen
            "Limits", "Price", "Results", "Server", "Settings", "Slurm", "Staging"]
 
 JUDGE_KINDS = ("vllm", "openai", "rehearsal")
-_TIME = re.compile(r"(\d+-)?\d+(:\d{1,2}){0,2}|UNLIMITED|INFINITE")
 _SBATCH_OPTION = re.compile(r"[a-z][a-z0-9-]*")
 
 _OWN_OPTIONS = frozenset({"job-name", "output", "error", "array", "wrap", "parsable", "test-only", "wait"})
@@ -39,12 +38,7 @@ class Slurm(Strict):
     constraint: str | None = None
     options: dict[str, Scalar] = {}
 
-    @field_validator("time")
-    @classmethod
-    def _time(cls, value: str) -> str:
-        if not _TIME.fullmatch(value):
-            raise ValueError("expected a Slurm time such as 02:00:00 or 1-12:00:00")
-        return value
+    _check_time = field_validator("time")(slurm_time)
 
     @field_validator("partition", "account", "qos", "mem", "gres", "exclude", "constraint")
     @classmethod

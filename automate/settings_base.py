@@ -5,14 +5,18 @@ Never reads files or the environment; `settings_loader` does that."""
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.fields import FieldInfo
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET = re.compile(
-    r"^(?!.*_(PATH|FILE|DIR)$).*(^|_)"
-    r"(TOKEN|SECRETS?|PASSWORDS?|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE|AUTH)_?KEYS?)(_|$)", re.IGNORECASE)
+_WORDS = r"(TOKEN|SECRETS?|PASSWORDS?|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE|AUTH)_?KEYS?)"
+_SECRET = re.compile(rf"^(?!.*_(PATH|FILE|DIR)$).*(^|_){_WORDS}(_|$)", re.IGNORECASE)
+_SECRET_OPTION = re.compile(rf"--(.*_)?{_WORDS}", re.IGNORECASE)  # vLLM has --long-prefill-token-threshold
+
+_TIME = re.compile(r"(\d+-)?\d+(:\d{1,2}){0,2}|UNLIMITED|INFINITE")
+_OWN_ARGS = frozenset({"--api-key", "--uds", "--host", "--port", "--served-model-name"})
 
 Scalar = str | int | float | bool | None
 
@@ -48,6 +52,27 @@ def one_line(value: str) -> str:
     """Text of one line. Raises ValueError for control characters."""
     if any(ord(char) < 32 or ord(char) == 127 for char in value):
         raise ValueError("must be one line without control characters")
+    return value
+
+
+def slurm_time(value: str) -> str:
+    """A time limit as Slurm takes it. Raises ValueError."""
+    if not _TIME.fullmatch(value):
+        raise ValueError("expected a Slurm time such as 02:00:00 or 1-12:00:00")
+    return value
+
+
+def check_args(value: list[str], own: Collection[str] = ()) -> list[str]:
+    """Arguments for a job's server. Raises ValueError for options that the job sets itself, `own` among them, and for
+    those that carry a secret."""
+    for word in value:
+        option = word.partition("=")[0]
+        name = "--" + option[2:].replace("_", "-") if option.startswith("--") else ""
+        if name in _OWN_ARGS or name in own:
+            raise ValueError(f"'{option}' is set by the job itself and can't be given")
+        if _SECRET_OPTION.fullmatch(f"--{name[2:].replace('-', '_')}"):
+            raise ValueError(f"'{option}' carries a secret, and settings are written into the files of jobs: leave it "
+                             "out (jobs download nothing), or export it as a variable of the shell that submits")
     return value
 
 

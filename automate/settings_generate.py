@@ -8,8 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from automate.settings_base import Scalar, Strict, one_line
+from automate.settings_base import Scalar, Strict, check_args, one_line, slurm_time
 from automate.settings_judge import Environment, Server
+
+TOKENIZERS = ("o200k_base", "cl100k_base")
+"""tiktoken's encodings whose files are known."""
+_ADAPTERS = frozenset({"--enable-lora", "--lora-modules", "--max-loras", "--max-lora-rank"})
 
 
 class Candidate(Strict):
@@ -31,6 +35,11 @@ class Candidate(Strict):
     def _paths(cls, value: str | None) -> str | None:
         return None if value is None else one_line(value)
 
+    @field_validator("args")
+    @classmethod
+    def _args(cls, value: list[str]) -> list[str]:
+        return check_args(value, _ADAPTERS)
+
 
 class GenerateSlurm(Strict):
     """What a generation job asks Slurm for, where it differs from `slurm`. None: as there."""
@@ -41,6 +50,16 @@ class GenerateSlurm(Strict):
     cpus_per_task: Annotated[int, Field(ge=1)] | None = None
     gpus: Annotated[int, Field(ge=0)] | None = None
     gres: str | None = None
+
+    @field_validator("time")
+    @classmethod
+    def _time(cls, value: str | None) -> str | None:
+        return None if value is None else slurm_time(value)
+
+    @field_validator("partition", "mem", "gres")
+    @classmethod
+    def _plain(cls, value: str | None) -> str | None:
+        return None if value is None else one_line(value)
 
 
 class Generate(Strict):
@@ -71,7 +90,28 @@ class Generate(Strict):
 
         return {check_name(name): candidate for name, candidate in value.items()}
 
-    @field_validator("path", "chat_template", "tokenizer_folder")
+    @field_validator("path")
+    @classmethod
+    def _place(cls, value: str | None) -> str | None:
+        if value is not None and "{model}" not in value:
+            raise ValueError("without {model} in it every model would come from the same folder: write "
+                             "/checkpoints/{model}, or give one model's folder as generate.models.<name>.path")
+        return None if value is None else one_line(value)
+
+    @field_validator("server")
+    @classmethod
+    def _server(cls, value: Server) -> Server:
+        check_args(value.args, _ADAPTERS)
+        return value
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _tokenizer(cls, value: str) -> str:
+        if value not in TOKENIZERS:
+            raise ValueError(f"expected one of {', '.join(TOKENIZERS)}")
+        return value
+
+    @field_validator("chat_template", "tokenizer_folder")
     @classmethod
     def _plain(cls, value: str | None) -> str | None:
         return None if value is None else one_line(value)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from automate.settings_base import VARIABLE, Scalar, Strict, check_variables, one_line
+from automate.settings_base import VARIABLE, Scalar, Strict, check_args, check_variables, one_line
 
 
 class Environment(Strict):
@@ -51,11 +51,7 @@ class Server(Strict):
     @field_validator("args")
     @classmethod
     def _args(cls, value: list[str]) -> list[str]:
-        for word in value:
-            name = word.partition("=")[0]
-            if name in {"--api-key", "--uds", "--host", "--port"}:
-                raise ValueError(f"'{name}' is set by the job itself and can't be given")
-        return value
+        return check_args(value)
 
 
 class Staging(Strict):

@@ -18,7 +18,7 @@ class Results(Strict):
     """How scores are computed. `confidence` in percent; `rounds` of the bootstrap; `strong_weight` of >> and <<."""
 
     confidence: Annotated[float, Field(gt=0, lt=100)] = 95.0
-    rounds: Annotated[int, Field(ge=10)] = 1000
+    rounds: Annotated[int, Field(ge=10, le=100_000)] = 1000
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     strong_weight: Annotated[float, Field(gt=0)] = 3.0
 

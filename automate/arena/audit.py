@@ -97,8 +97,17 @@ class Audit:
     progress: Progress | None = None
 
     @property
+    def to_do(self) -> bool:
+        """Whether anything is left that can be done: answers that were given up, and their games, can't be had."""
+        lost = sum(one.given_up for one in self.baselines)
+        return self.problem is not None or any(one.due for one in self.baselines) or any(
+            model.answers.problem or model.answers.due or model.answers.to_mend or model.games.due
+            or model.games.to_mend or not model.games.known
+            or model.games.unanswered > 2 * (model.answers.given_up + lost) for model in self.models)
+
+    @property
     def complete(self) -> bool:
-        """Whether nothing is left to do for any model."""
+        """Whether nothing lacks of any model."""
         return self.problem is None and all(model.complete for model in self.models)
 
 

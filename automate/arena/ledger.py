@@ -177,8 +177,14 @@ class ModelLedger:
                 one.close()
         if writer is not None and writer.path.stat().st_size == 0:
             writer.path.unlink()
-        if rows is not None:
-            self._mark(stamp(self.rows_path, self.games, self.recorded, self.attempts), rows, rows.path.stat().st_size)
+        if rows is None:
+            return
+        told, size = stamp(self.rows_path, self.games, self.recorded, self.attempts), rows.path.stat().st_size
+        if size:
+            self._mark(told, rows, size)
+        else:  # upstream can't read an empty file
+            rows.path.unlink()
+            write_json(stamp_file(self.workspace, self.model, self.tag), {"stamp": told, "bytes": None})
 
     def _row(self, uid: str) -> bytes | None:
         games = self._by_uid[uid]

@@ -11,6 +11,7 @@ from automate.arena.batches import Batch, balance
 from automate.arena.context import baseline_map, load_match
 from automate.arena.counting.progress import Progress
 from automate.arena.games import Match
+from automate.campaign.awaited import Awaited
 from automate.campaign.budget import same_campaign
 from automate.campaign.chain_held import NO_JOB, Chain, Maker, sort_out
 from automate.campaign.chain_report import Wanted
@@ -36,7 +37,8 @@ class Links:
     """The judging half of a chain. `waits`: batch number -> the generation batches whose answers it needs.
 
     `complete`: models all of whose games are played; `busy`: models of judging batches in the queue; `without`: models
-    that have no answers and get none, with the reason. `progress` is None until the baseline has answers.
+    that have no answers and get none, with the reason; `lost`: models that were asked questions in vain, with the
+    counts, and are judged without these. `progress` is None until the baseline has answers.
     """
 
     stored: StoredPlan | None = None
@@ -45,6 +47,7 @@ class Links:
     complete: list[str] = field(default_factory=list)
     busy: dict[str, BatchView] = field(default_factory=dict)
     without: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -101,9 +104,14 @@ def answers_first(workspace: Workspace, cluster: Cluster, request: Request) -> G
 
 def given_up(prepared: GenerationPrepared, model: str) -> str:
     """Why a model lacks answers that nobody makes."""
-    status = prepared.statuses.get(model)
-    causes = ", ".join(f"{count} {reason}" for reason, count in sorted(status.failed.items())) if status else ""
+    causes = causes_of(prepared, model)
     return f"all were given up ({causes})" if causes else "its files can't be read"
+
+
+def causes_of(prepared: GenerationPrepared, model: str) -> str:
+    """Why answers of a model were given up, with the counts; empty where none were."""
+    status = prepared.statuses.get(model)
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(status.failed.items())) if status else ""
 
 
 def makers_of(prepared: GenerationPrepared) -> dict[str, Maker]:
@@ -182,9 +190,9 @@ def _due(workspace: Workspace, request: Request, prepared: GenerationPrepared, m
          links: Links) -> dict[str, int]:
     """Games to plan by model; models that have none to plan are put into `links`.
 
-    A model that gets answers, or whose baseline does, counts with two games a question, less those played.
+    Both games of a question count that gets another answer, of the model or of its baseline, though they were played.
     """
-    fresh = any(name in makers for name in _baselines(workspace))
+    awaited = Awaited(workspace, prepared.counts.asked[:request.limit_questions], makers)
     bare = {problem.model: f"{problem.where}: {problem.what}" for problem in prepared.problems}
     todo: dict[str, int] = {}
     for model in request.models:
@@ -195,10 +203,9 @@ def _due(workspace: Workspace, request: Request, prepared: GenerationPrepared, m
         if not answered and model not in makers:
             links.without[model] = bare.get(model) or given_up(prepared, model)
             continue
-        played = entry.status.wanted - entry.status.due if entry is not None else 0
-        due = 2 * prepared.counts.questions - played
-        if entry is not None and not fresh and model not in makers:
-            due = entry.status.due
+        if causes := causes_of(prepared, model):
+            links.lost[model] = causes
+        due = awaited.games(model, entry.due_uids if entry is not None else None)
         if due > 0:
             todo[model] = due
         else:

@@ -1,4 +1,4 @@
-"""What preflight says of a chain: answers that are going to be generated are not missing.
+"""What preflight says of a chain: answers that are going to be generated are not missing, nor is what they need not.
 
 Never drops a finding about anything else."""
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from automate.arena.answering.candidates import Problem, candidates
+from automate.arena.answering.candidates import Problem, candidates, path_of
 from automate.arena.context import baseline_map
 from automate.arena.preflight.check import Report
 from automate.arena.preflight.findings import Finding, Level, note
@@ -22,8 +22,17 @@ def with_answers_to_come(workspace: Workspace, report: Report) -> Report:
     """A report of `judge`'s checks as a chain needs it: answers that can be generated are no error."""
     names = with_baselines(workspace, (*report.ready, *report.blocked))
     good, bad = candidates(workspace, names)
+    report = replace(report, findings=tuple(
+        replace(one, level=Level.NOTE) if one.code == "FH102" and one.model and _lies(workspace, one.model) else one
+        for one in report.findings))
     return relax(report, {one.model for one in good}, {one.model: one for one in bad},
                  set(baseline_map(workspace.settings.baseline).values()))
+
+
+def _lies(workspace: Workspace, model: str) -> bool:
+    """Whether the settings say where a model lies, and it lies there: it needs no entry in api_config.yaml."""
+    folder = path_of(workspace, model)
+    return model in workspace.settings.generate.models or (folder is not None and folder.is_dir())
 
 
 def relax(report: Report, servable: Collection[str], problems: Mapping[str, Problem],

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from automate.campaign.answer_counts import AnswerCounts
 from automate.campaign.chain_report import Wanted, report_jobs
@@ -20,6 +21,10 @@ from automate.errors import FlockError, StorageError, visible
 from automate.journal import read_json, replace_file, write_json
 from automate.names import baseline_tag
 from automate.workspace import Workspace
+
+if TYPE_CHECKING:
+    from automate.arena.counting.progress import ModelProgress
+    from automate.campaign.awaited import Awaited
 
 Say = Callable[[str], None]
 Run = Callable[[Sequence[str]], tuple[int, str, str]]
@@ -150,13 +155,19 @@ def missing_lines(workspace: Workspace, wanted: Wanted) -> list[str]:
 
 
 def _missing(workspace: Workspace, wanted: Wanted) -> Iterator[str]:
+    from automate.campaign.awaited import Awaited  # the engine's room: the monitor, which reads this, needs none of it
+    from automate.campaign.generating import with_baselines
+
     counts = AnswerCounts(workspace, wanted.models, wanted.limit_questions)
     games = LateProgress(workspace, wanted.models, wanted.limit_questions)
     if games.why:
         yield f"no game could be counted: {games.why.partition(chr(10))[0]}"
+    names = with_baselines(workspace, wanted.models)
+    awaited = Awaited(workspace, counts.asked[:wanted.limit_questions], {
+        name for name in names if name not in counts.statuses or counts.due[name]})
     for model in wanted.models:
         answers, entry = counts.statuses[model], games.models.get(model)
-        there = answers.done if answers is not None else 0
+        there = answers.done + answers.stale if answers is not None else 0
         if there == 0:
             yield f"{model}: no answers, so it was not judged"
             continue
@@ -164,9 +175,22 @@ def _missing(workspace: Workspace, wanted: Wanted) -> Iterator[str]:
             failed = ", ".join(f"{count} {why}" for why, count in sorted(answers.failed.items())) if answers else ""
             yield (f"{model}: {there} of {counts.questions} answers" + (f"; given up: {failed}" if failed else "")
                    + "; judged as far as they go")
-        if entry is not None and entry.status.due:
+        if entry is not None:
+            yield from _old(entry, awaited)
+        if entry is not None and entry.status.due > entry.status.stale:
             played = entry.status.wanted - entry.status.due
             yield f"{model}: {played} of {entry.status.wanted} games were played"
+
+
+def _old(entry: ModelProgress, awaited: Awaited) -> Iterator[str]:
+    """That the table may show a score of games that do not count any more, a line for each reason."""
+    of, told = f"of {entry.status.wanted} games were judged", "; its score in the table may rest on them"
+    questions = awaited.questions
+    answered = {questions[place].uid for place in entry.wanted.positions if place < len(questions)}
+    if (going := awaited.going(entry.model, answered, entry.due_uids)) > 0:
+        yield f"{entry.model}: {going} {of} with answers that are due again (of its own or of the baseline){told}"
+    if entry.status.stale:
+        yield f"{entry.model}: {entry.status.stale} {of} before its answers, the judge or the prompt changed{told}"
 
 
 # --- how fresh they are ---------------------------------------------------------------------------------

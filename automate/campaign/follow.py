@@ -39,8 +39,8 @@ NEVER = frozenset({"PartitionTimeLimit", "PartitionNodeLimit", "PartitionInactiv
 class Follower:
     """Follows the batches of some plans, of either kind of work. `say` prints an event above the bars.
 
-    `progress` counts games, and is not needed where no plan judges; `answers` counts answers, and is not needed where
-    no plan generates any. A judging batch is handed in when no batch that is followed makes answers of its models.
+    `progress` counts games, `answers` answers; neither is needed where no plan makes any. A judging batch is handed in
+    when no batch that is followed makes answers of its models. `command`: what goes on with all, if no kind's.
     """
 
     workspace: Workspace
@@ -57,6 +57,7 @@ class Follower:
     room_asked: tuple[float, int] = (float("-inf"), 0)
     limits: dict[PlanKind, tuple[float, SubmitLimits]] = field(default_factory=dict)
     no_room: str = ""
+    command: str = ""
 
     def step(self) -> tuple[CampaignState, bool]:
         """One look; True when nothing is left to wait for."""
@@ -213,10 +214,9 @@ class Follower:
         due = self._due(view)
         if view.submissions > limit:  # starts by a job of its own (requeue, successor) don't count
             self.given_up.add(key)
-            self.say(f"{name_of(view)}: {due} {_things(view)} are still due after {view.submissions} "
-                     + ("start" if view.submissions == 1 else "starts") +
-                     f"{cause_of(view)}; given up. See '{logs_command(view)}', then run "
-                     f"'{kind_of(view.kind).submit}' again")
+            self.say(f"{name_of(view)}: {due} {_things(view)} are still due after {view.submissions} start"
+                     + "s" * (view.submissions != 1) + f"{cause_of(view)}; given up. See '{logs_command(view)}', then "
+                     f"run '{self.command or kind_of(view.kind).submit}' again")
             return False
         if view.run is not None and view.run.get("hopeless"):
             self.given_up.add(key)

@@ -4,7 +4,7 @@ Never submits, and never touches the files of a batch that is queued or running.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -95,7 +95,8 @@ def plan(workspace: Workspace, cluster: Cluster, request: Request, prepared: Gen
     due = {one.model: prepared.due[one.model] for one in prepared.good}
     prepared.stored = plan_anew(
         workspace, cluster, request, due, prepared.state, prepared.notes, kind="generate",
-        spread=lambda first: spread(units, due, workspace.settings.batch_size, first))
+        spread=lambda first: spread_out(units, due, workspace.settings.batch_size, first,
+                                        set(baseline_map(workspace.settings.baseline).values())))
 
 
 def _written(prepared: GenerationPrepared) -> list[str]:
@@ -112,6 +113,16 @@ def _written(prepared: GenerationPrepared) -> list[str]:
         except ClaimedError as error:
             notes.append(f"{model}: its answer file can't be brought up to date now: {error.what}")
     return notes
+
+
+def spread_out(units: Sequence[Sequence[str]], due: Mapping[str, int], size: int, first: int,
+               baselines: Collection[str]) -> tuple[Batch, ...]:
+    """Batches of units of models that share a server; `baselines` in batches of their own, first: all games need them,
+    and would wait for every other model of their batch."""
+    ahead = [[model for model in unit if model in baselines] for unit in units]
+    rest = [[model for model in unit if model not in baselines] for unit in units]
+    batches = spread([unit for unit in ahead if unit], due, size, first)
+    return (*batches, *spread([unit for unit in rest if unit], due, size, first + len(batches)))
 
 
 def spread(units: Sequence[Sequence[str]], due: Mapping[str, int], size: int, first: int = 1) -> tuple[Batch, ...]:

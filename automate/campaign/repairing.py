@@ -4,12 +4,13 @@ Never submits anything, never deletes a row, and leaves alone what a job is at w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from automate.arena.audit import Audit, ModelAudit, audit
 from automate.arena.audit_mend import mend_answers, mend_judgments
 from automate.arena.benchmark import read_models_file, read_questions
+from automate.campaign.awaited import Awaited
 from automate.campaign.budget import same_campaign
 from automate.campaign.judging import derive_rows
 from automate.campaign.state import BatchView, CampaignState, look
@@ -25,7 +26,8 @@ class Repair:
 
     `answers`: to be generated (`questions` counts them); `judgments`: to be judged now, `later`: when their answers
     are there (`games` counts both). `mend_answers`, `mend_judgments`: files with lines that don't count. `attempts`:
-    how often a game is asked at most, where final nulls are asked again. `busy`: left alone, by the batch at work.
+    how often a game is asked at most, where final nulls are asked again; `again`: the models of which they are.
+    `busy`: left alone, by the batch at work.
     """
 
     audit: Audit
@@ -38,6 +40,7 @@ class Repair:
     games: Mapping[str, int]
     busy: Mapping[str, tuple[BatchView, ...]]
     attempts: int | None = None
+    again: frozenset[str] = frozenset()
 
     @property
     def nothing(self) -> bool:
@@ -58,7 +61,8 @@ def plan_repair(workspace: Workspace, models: Sequence[str] | None = None, *, li
     idle = {model for model in asked if "generate" not in {view.kind for view in busy.get(model, ())}}
     free = {model.model for model in found.models if model.model not in busy}
     attempts = more_attempts(found) if nulls else None
-    games = _games(workspace, found, limit_questions, attempts)
+    coming = {model for model, one in asked.items() if one.due}
+    games = _games(workspace, found, coming, limit_questions, attempts)
     ready = not any(one.due for one in found.baselines)
     judged = [model for model in found.models if games.get(model.model) and model.model in free]
     now = [model.model for model in judged if ready and not _waits(model)]
@@ -68,7 +72,8 @@ def plan_repair(workspace: Workspace, models: Sequence[str] | None = None, *, li
         tuple(model for model in asked if asked[model].to_mend and model in idle),
         tuple(model.model for model in found.models if model.games.to_mend and model.model in free),
         {model: one.due for model, one in asked.items() if one.due}, games,
-        {model: views for model, views in busy.items() if model in asked}, attempts)
+        {model: views for model, views in busy.items() if model in asked}, attempts,
+        frozenset(one.model for one in found.models if attempts is not None and _may_end_otherwise(one)))
 
 
 def _waits(model: ModelAudit) -> bool:
@@ -76,14 +81,18 @@ def _waits(model: ModelAudit) -> bool:
     return bool(model.answers.due or model.answers.problem)
 
 
-def _games(workspace: Workspace, found: Audit, limit_questions: int | None, attempts: int | None) -> dict[str, int]:
-    """Games to be played by model, those among them that wait for answers."""
-    games = {model.model: model.games.due + model.games.unanswered if model.games.known else model.games.wanted
-             for model in found.models}
+def _games(workspace: Workspace, found: Audit, coming: Collection[str], limit_questions: int | None,
+           attempts: int | None) -> dict[str, int]:
+    """Games to be played by model, also those of questions that get another answer. `coming`: models that answer."""
+    questions = read_questions(workspace.questions, workspace.settings.bench)[:limit_questions]
+    entries = dict(found.progress.models) if found.progress is not None else {}
     if attempts is not None:
         again = [model.model for model in found.models if _may_end_otherwise(model)]
         more = audit(with_attempts(workspace, attempts), again, limit_questions)
-        games |= {model.model: model.games.due + model.games.unanswered for model in more.models}
+        entries |= more.progress.models if more.progress is not None else {}
+    awaited = Awaited(workspace, questions, coming)
+    games = {one.model: awaited.games(one.model, entries[one.model].due_uids if one.model in entries else None)
+             for one in found.models}
     return {model: count for model, count in games.items() if count}
 
 

@@ -54,7 +54,7 @@ def wait_for_all(console: Console, workspace: Workspace, cluster: Cluster, reque
         late = LateProgress(workspace, request.models, request.limit_questions)
         no_room = next((part.why for part in done.parts if part.why), "")
         follower = Follower(workspace, cluster, late, frozenset(plans), request, prepared.counts,
-                            no_room=no_room)
+                            no_room=no_room, command="flock-hpc run --submit")
         status = wait_for(console, workspace, cluster, follower)
     if status == 130:
         return status

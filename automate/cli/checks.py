@@ -33,11 +33,15 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def print_report(console: Console, report: Report) -> None:
-    """The findings, and how many models are ready."""
+    """The findings, and how many models are ready; none is where an error concerns all of them."""
     print_findings(console, report)
-    colour = "green" if report.ok else "yellow" if report.ready and not report.fatal else "red"
-    console.print(f"\n[{colour}]{len(report.ready)} model(s) ready, {len(report.blocked)} not ready"
-                  f"{'; and the campaign as a whole is not' if report.fatal else ''}[/]")
+    if report.fatal:
+        count = len(report.fatal)
+        console.print(f"\n[red]No model is ready: {count} error{'s concern' if count > 1 else ' concerns'} all of them"
+                      f"{f'; {len(report.blocked)} have errors of their own' if report.blocked else ''}[/]")
+        return
+    colour = "green" if report.ok else "yellow" if report.ready else "red"
+    console.print(f"\n[{colour}]{len(report.ready)} model(s) ready, {len(report.blocked)} not ready[/]")
 
 
 def print_findings(console: Console, report: Report) -> None:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 import click
 
 from automate.cli.options import Finite
-from automate.cli.results_options import STYLES, result_target, score_options, source, source_options, style_option, write
+from automate.cli.results_options import (
+    STYLES,
+    result_target,
+    score_options,
+    source,
+    source_options,
+    style_option,
+    write,
+)
 
 if TYPE_CHECKING:
     from automate.results.boards import Options

@@ -91,7 +91,7 @@ def run(console: Console, workspace: Workspace, cluster: Cluster, request: Reque
             print_submitted(console, cluster, done)
             print_waiting(console, done, who_goes_on(workspace, cluster, prepared.stored, request, state, done, wait))
         else:
-            print_how(console, workspace, prepared, request)
+            print_how(console, workspace, prepared, request, by_hand=cluster.kind == "slurm")
     finally:
         claim.release()
     status = 1 if done is not None and done.refused else 0
@@ -180,7 +180,8 @@ def _odd(prepared: GenerationPrepared) -> list[str]:
     return [*found, *prepared.counts.problems.values()]
 
 
-def print_how(console: Console, workspace: Workspace, prepared: GenerationPrepared, request: Request) -> None:
+def print_how(console: Console, workspace: Workspace, prepared: GenerationPrepared, request: Request, *,
+              by_hand: bool) -> None:
     """Where the files are, and how they are submitted."""
     from rich.markup import escape
 
@@ -189,7 +190,10 @@ def print_how(console: Console, workspace: Workspace, prepared: GenerationPrepar
     plan = prepared.stored
     console.print(f"\n{escape(str(workspace.answer_scripts))}/ and {escape(str(workspace.answer_configs))}/ "
                   "were written; nothing was submitted.")
-    console.print("Submit with:  [bold]flock-hpc generate --submit[/]  (and the options that you gave), or by hand:")
+    console.print("Submit with:  [bold]flock-hpc generate --submit[/]  (and the options that you gave)"
+                  + (", or by hand:" if by_hand else "."))
+    if not by_hand:
+        return
     paths = ([workspace.answer_array_script(part.part) for part in plan.parts] if request.array else
              [workspace.answer_script(batch.number) for batch in plan.plan.batches])
     for path in paths[:3]:

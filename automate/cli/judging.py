@@ -88,8 +88,8 @@ def _refuse(console: Console, fatal: bool, some_ready: bool) -> None:
 
 
 def run(console: Console, workspace: Workspace, cluster: Cluster, request: Request, *, submit: bool,
-        wait: bool) -> int:
-    """Prepare, and submit and follow where asked; the exit status."""
+        wait: bool, command: str = "flock-hpc judge --submit") -> int:
+    """Prepare, and submit and follow where asked; the exit status. `command`: what a user types to submit."""
     from automate.arena.context import load_match
     from automate.campaign.handing import hand_in, parallel_of, submit_claim
     from automate.campaign.judging import prepare
@@ -106,7 +106,7 @@ def run(console: Console, workspace: Workspace, cluster: Cluster, request: Reque
         if prepared.stored is not None and not submit:
             print_plan_forecast(console, workspace, prepared.stored.plan.batches, prepared.progress,
                                 parallel_of(workspace, request), cluster.kind)
-            _print_how(console, workspace, prepared, request)
+            _print_how(console, workspace, prepared, request, command, by_hand=cluster.kind == "slurm")
             return 0
         done = None
         if prepared.stored is not None:
@@ -118,7 +118,7 @@ def run(console: Console, workspace: Workspace, cluster: Cluster, request: Reque
         claim.release()
     status = 1 if done is not None and done.refused else 0
     if wait:
-        return max(status, _wait(console, workspace, cluster, prepared, request, done.why if done else ""))
+        return max(status, _wait(console, workspace, cluster, prepared, request, done.why if done else "", command))
     if submit and done is not None and done.accepted:
         console.print("Follow it with [bold]flock-hpc monitor[/], end it with [bold]flock-hpc cancel[/].")
     return status
@@ -158,14 +158,18 @@ def _print_plan(console: Console, workspace: Workspace, match: Match, prepared: 
     console.print(table)
 
 
-def _print_how(console: Console, workspace: Workspace, prepared: Prepared, request: Request) -> None:
+def _print_how(console: Console, workspace: Workspace, prepared: Prepared, request: Request, command: str, *,
+               by_hand: bool) -> None:
     from rich.markup import escape
 
     if prepared.stored is None:
         return
     console.print(f"\n{escape(str(workspace.scripts))}/ and {escape(str(workspace.configs))}/ "
                   "were written; nothing was submitted.")
-    console.print("Submit with:  [bold]flock-hpc judge --submit[/]  (and the options that you gave), or by hand:")
+    console.print(f"Submit with:  [bold]{command}[/]  (and the options that you gave)"
+                  + (", or by hand:" if by_hand else "."))
+    if not by_hand:
+        return
     if request.array:
         paths = [workspace.array_script(part.part) for part in prepared.stored.parts]
     else:
@@ -177,7 +181,7 @@ def _print_how(console: Console, workspace: Workspace, prepared: Prepared, reque
 
 
 def _wait(console: Console, workspace: Workspace, cluster: Cluster, prepared: Prepared, request: Request,
-          no_room: str) -> int:
+          no_room: str, command: str) -> int:
     from automate.campaign.follow import Follower
 
     plans = {view.stored.plan.id for view in prepared.busy.values()}
@@ -186,7 +190,7 @@ def _wait(console: Console, workspace: Workspace, cluster: Cluster, prepared: Pr
     if not plans:
         return 0
     return wait_for(console, workspace, cluster, Follower(workspace, cluster, prepared.progress, frozenset(plans),
-                                                          request, no_room=no_room))
+                                                          request, no_room=no_room, command=command))
 
 
 def without_generating(console: Console, workspace: Workspace, selection: Selection) -> tuple[Selection, list[str]]:

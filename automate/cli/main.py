@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -94,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal without a character gets a question mark
     try:
         result = cli.main(args=list(argv) if argv is not None else None, prog_name="flock-hpc", standalone_mode=False)
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -111,13 +114,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 141
     except Exception as error:
-        from automate.errors import FlockError
+        from automate.errors import FlockError, StorageError
 
+        if isinstance(error, OSError) and _output_failed(error):
+            error = StorageError.of(error, "standard output", "write what is printed")
         if not isinstance(error, FlockError):
             raise
         click.secho("Error: ", fg="red", bold=True, err=True, nl=False)
         click.echo(str(error), err=True)
         return 1
+
+
+def _output_failed(error: OSError) -> bool:
+    """Whether standard output can't be written: one more line fails in the same way.
+
+    It is then led to nowhere, so that Python's end doesn't fail over it once more.
+    """
+    if error.filename is not None or sys.stdout is None or sys.stdout.closed:
+        return False
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError as again:
+        if again.errno != error.errno:
+            return False
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return True
+    return False
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from automate.workspace import Workspace
 
 
+COMMAND = "flock-hpc repair --submit"
+
+
 def carry_out(console: Console, workspace: Workspace, cluster: Cluster, plan: Repair, limit_questions: int | None, *,
               submit: bool, wait: bool) -> int:
     """Plan what a repair lacks and write its files; submit and follow it where asked. The exit status."""
@@ -41,7 +44,7 @@ def carry_out(console: Console, workspace: Workspace, cluster: Cluster, plan: Re
     if answers:
         done = _chain(console, workspace, cluster, request, submit=submit, wait=wait)
     else:
-        done = run(console, workspace, cluster, request, submit=submit, wait=wait)
+        done = run(console, workspace, cluster, request, submit=submit, wait=wait, command=COMMAND)
     return max(done, 0 if report.ok else 1)
 
 
@@ -67,6 +70,7 @@ def _chain(console: Console, workspace: Workspace, cluster: Cluster, request: Re
     from automate.campaign.chain import answers_first, hand_in_all, link
     from automate.campaign.handing import submit_claim
     from automate.cli.running import may_generate
+    from automate.cli.views.chain_screen import print_lost
 
     claim = submit_claim(workspace)
     try:
@@ -77,6 +81,7 @@ def _chain(console: Console, workspace: Workspace, cluster: Cluster, request: Re
         links = link(workspace, cluster, request, prepared)
         for note in [*prepared.notes, *links.notes]:
             console.print(escape(note))
+        print_lost(console, links)
         for model, why in links.without.items():
             console.print(f"[yellow]{escape(model)} is left out[/]: no answers, and none can be generated: "
                           f"{escape(why)}")
@@ -129,5 +134,6 @@ def _follow(console: Console, workspace: Workspace, cluster: Cluster, request: R
         return 0
     late = LateProgress(workspace, request.models, request.limit_questions)
     no_room = next((part.why for part in done.parts if part.why), "")
-    follower = Follower(workspace, cluster, late, frozenset(plans), request, prepared.counts, no_room=no_room)
+    follower = Follower(workspace, cluster, late, frozenset(plans), request, prepared.counts, no_room=no_room,
+                        command=COMMAND)
     return wait_for(console, workspace, cluster, follower)

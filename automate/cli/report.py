@@ -79,6 +79,8 @@ def _written(place: Source, output: Path | None, options: Options, extent: Exten
 
 def _tell(path: Path) -> None:
     from automate.errors import visible
+    from automate.results.reporting.output import target
     from automate.results.reporting.page import size_text
 
-    click.echo(f"wrote {visible(str(path))} ({size_text(path.stat().st_size)})")
+    if target(path).descriptor is None:  # the page itself is on the screen otherwise
+        click.echo(f"wrote {visible(str(path))} ({size_text(path.stat().st_size)})")

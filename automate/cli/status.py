@@ -78,11 +78,14 @@ def status(ctx: click.Context, workspace_dir: Path | None, all_models: bool, mod
 
 
 def _console() -> Console:
-    """A console as wide as its terminal; one that never wraps where there is none."""
+    """A console as wide as its terminal; where there is none, as COLUMNS says, else 120 columns."""
+    import shutil
+
     from rich.console import Console
 
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=400)
+    width = shutil.get_terminal_size((120, 40)).columns
+    return console if console.is_terminal else Console(highlight=False, width=width)
 
 
 def _jobs(workspace: Workspace) -> tuple[CampaignState | None, list[str]]:
@@ -104,7 +107,7 @@ def _jobs(workspace: Workspace) -> tuple[CampaignState | None, list[str]]:
 @click.option("--dry-run", is_flag=True, help="Only say what would run; change nothing.")
 @click.option("--submit", "submit_", is_flag=True, help="Submit the jobs.")
 @click.option("--wait", is_flag=True, help="With --submit: follow the jobs to their end.")
-@click.option("--nulls", is_flag=True, help="Ask games again that ended without a label (not those too long).")
+@click.option("--nulls", is_flag=True, help="Ask games again that ended unparsed or refused.")
 @click.option("--executor", type=click.Choice(["auto", "slurm", "local"]),
               help="Where jobs run (default: Slurm if it is on this machine, else here).")
 @click.pass_context

@@ -29,8 +29,9 @@ class Options:
 class Score:
     """A model's score against the baseline in percent (50: as good), with its interval.
 
-    `games` with a verdict, `questions` with both. `rank_low`..`rank_high`: the ranks it may hold, by groups that can't
-    be told apart. The baseline's own row has `is_baseline` and no interval.
+    `games` that count, of rows with both verdicts, and their `questions`. `rank_low`..`rank_high`: the ranks it may
+    hold, by groups that can't be told apart; 0 where they weren't computed. The baseline's own
+    row has `is_baseline` and no interval.
     """
 
     model: str
@@ -46,7 +47,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Board:
-    """A leaderboard, best first. `coefficients`: of the style features; `warnings` say what makes it unsafe."""
+    """A leaderboard, best first. `coefficients`: of the style features; `warnings` say what makes it unsafe.
+
+    `comparable` False: a category has games against several baselines, so that no model has a rank.
+    """
 
     scores: tuple[Score, ...]
     options: Options
@@ -55,6 +59,7 @@ class Board:
     coefficients: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    comparable: bool = True
 
     def score_of(self, model: str) -> Score | None:
         return next((score for score in self.scores if score.model == model), None)
@@ -65,7 +70,7 @@ class Comparison:
     """Two models on the questions that both have: difference of scores (first minus second) in points.
 
     `p_value` two-sided; `detectable`: the smallest difference that this many questions can show (80 % power at the
-    options' confidence). `wins`, `losses`, `ties` by question.
+    options' confidence), None where that can't be said. `wins`, `losses`, `ties` by question.
     """
 
     first: str
@@ -78,7 +83,7 @@ class Comparison:
     wins: int
     losses: int
     ties: int
-    detectable: float
+    detectable: float | None
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ class Rig:
         return self.workspace.answer_script(1)
 
     def rows(self, model: str) -> list[dict[str, Any]]:
-        return read_lines(self.workspace.answer_file(model))
+        file = self.workspace.answer_file(model)
+        return read_lines(file) if file.exists() else []
 
     def records(self, model: str) -> list[dict[str, Any]]:
         files = sorted(self.workspace.answer_journal(model).glob("*.jsonl"))

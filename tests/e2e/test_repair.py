@@ -332,3 +332,12 @@ def test_without_the_baseline_it_is_generated_first(example: Path) -> None:
     assert f"no answers of the baseline '{EXAMPLE_BASELINE}'" in said(done)
     repaired(example)
     assert status(example, "--check")["complete"]
+
+
+def test_a_plain_repair_says_how_it_is_submitted(campaign: Path) -> None:
+    forget_journal(campaign)
+    rows_file(campaign, STEP).unlink()
+    words = repair(campaign, "--executor", "local")
+    assert "Submit with: flock-hpc repair --submit" in words
+    assert "sbatch" not in words
+    assert max(len(line) for line in flock("status", cwd=campaign).stdout.split("\n")) <= 120

@@ -101,11 +101,11 @@ def open_report(browser: Browser, report: Path) -> Iterator[Watched]:
 
 def test_a_column_sorts_by_click_and_by_key(open_report: Watched) -> None:
     page, score = open_report.page, open_report.page.locator(".board thead th", has_text="score").first
-    numbers = [float(text) for text in open_report.column(3)]
+    numbers = [float(text.split()[0]) for text in open_report.column(3)]
     assert score.get_attribute("aria-sort") == "descending"
     assert numbers == sorted(numbers, reverse=True)
     score.locator("button").click()
-    assert [float(text) for text in open_report.column(3)] == numbers[::-1]
+    assert [float(text.split()[0]) for text in open_report.column(3)] == numbers[::-1]
     assert score.get_attribute("aria-sort") == "ascending"
     page.locator(".board thead th", has_text="model").locator("button").focus()
     page.keyboard.press("Enter")
@@ -115,9 +115,19 @@ def test_a_column_sorts_by_click_and_by_key(open_report: Watched) -> None:
     assert page.locator(".board th[aria-sort]").count() == 1
     disagree = page.locator(".board thead th", has_text="orders disagree")
     disagree.locator("button").press("Space")
-    shares = [text.strip() for text in open_report.column(10)]
+    shares = [text.strip() for text in open_report.column(8)]
     assert shares[2:] == ["0.0 %", "–"]
     assert float(shares[0].split()[0]) > float(shares[1].split()[0]) > 10
+
+
+@pytest.mark.parametrize("width", [1280, 900])
+def test_the_leaderboard_fits_and_its_pictures_are_wide(browser: Browser, report: Path, width: int) -> None:
+    page = watch(browser, report, viewport={"width": width, "height": 900}).page
+    wide, there = page.locator("#leaderboard .scroll").evaluate("one => [one.scrollWidth, one.clientWidth]")
+    assert wide <= there
+    picture = page.locator(".board svg.bar").first.bounding_box()
+    assert picture is not None and picture["width"] > (250 if width == 1280 else 90)
+    page.close()
 
 
 def test_a_row_leads_to_its_games(open_report: Watched) -> None:

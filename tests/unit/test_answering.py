@@ -15,7 +15,7 @@ import pytest
 
 from automate.arena.answering import tokens
 from automate.arena.answering.author import Answer, read_reply
-from automate.arena.answering.candidates import REHEARSAL, Candidate
+from automate.arena.answering.candidates import REHEARSAL, Candidate, candidates
 from automate.arena.answering.due import AnswerStatus, answer_status
 from automate.arena.answering.effective import generation_settings, longest_answer
 from automate.arena.answering.ledger import AnswerLedger, make_row, mend_answers
@@ -66,7 +66,8 @@ def status(workspace: Workspace, limit: int | None = None) -> AnswerStatus:
 
 
 def file_rows(workspace: Workspace) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in workspace.answer_file(MODEL).read_bytes().split(b"\n") if line]
+    file = workspace.answer_file(MODEL)
+    return [json.loads(line) for line in file.read_bytes().split(b"\n") if line] if file.exists() else []
 
 
 # --- style -------------------------------------------------------------------------------------------------------
@@ -308,6 +309,73 @@ def test_mending_leaves_a_model_alone_that_is_being_written(workspace: Workspace
     with pytest.raises(ClaimedError):
         mend_answers(workspace, QUESTIONS, MODEL)
     with_claim.release()
+
+
+def test_a_linked_answer_file_is_written_where_it_lies(workspace: Workspace, tmp_path: Path) -> None:
+    real, file = tmp_path / "elsewhere" / "mine.jsonl", workspace.answer_file(MODEL)
+    write_lines(real, [row("q2"), row("q0", prompt="another text")])
+    before = real.read_bytes()
+    file.parent.mkdir(parents=True)
+    file.symlink_to(real)
+    own = ledger(workspace)
+    own.open("w1")
+    own.add(due_of(MODEL, QUESTIONS[1], REHEARSAL), record(QUESTIONS[1]))
+    own.close()
+    assert file.is_symlink()
+    assert [json.loads(line)["uid"] for line in real.read_bytes().splitlines()] == ["q1", "q2"]
+    assert [path.name for path in real.parent.iterdir()] == ["mine.jsonl"]
+    assert [path.read_bytes() for path in workspace.superseded.glob("*/model_answer/m.jsonl")] == [before]
+
+
+def test_a_byte_order_mark_never_gets_into_the_middle_and_windows_lines_stay_valid(workspace: Workspace) -> None:
+    lines = [json.dumps(row(uid, f"said {uid}")).encode() + b"\r\n" for uid in ("q3", "q1")]
+    write_lines(workspace.answer_file(MODEL), [b"\xef\xbb\xbf" + lines[0], lines[1]])
+    assert (status(workspace).done, status(workspace).problems) == (2, ())
+    own = ledger(workspace)
+    own.open("w1")
+    own.add(due_of(MODEL, QUESTIONS[2], REHEARSAL), record(QUESTIONS[2]))
+    own.close()
+    assert b"\xef\xbb\xbf" not in workspace.answer_file(MODEL).read_bytes()
+    assert [one["uid"] for one in file_rows(workspace)] == ["q1", "q2", "q3"]
+    assert not workspace.superseded.exists(), "no answer left the file"
+    assert mend_answers(workspace, QUESTIONS, MODEL) == []
+
+
+def test_a_byte_order_mark_that_is_in_the_middle_is_mended(workspace: Workspace) -> None:
+    write_lines(workspace.answer_file(MODEL), [row("q0"), b"\xef\xbb\xbf" + json.dumps(row("q1")).encode() + b"\n"])
+    assert mend_answers(workspace, QUESTIONS, MODEL)
+    assert [one["uid"] for one in file_rows(workspace)] == ["q0", "q1"]
+
+
+def test_a_job_that_got_no_answer_leaves_no_empty_file(workspace: Workspace) -> None:
+    for number, rows in enumerate(([], [row("q0", prompt="another text")])):
+        if rows:
+            write_lines(workspace.answer_file(MODEL), rows)
+        own = ledger(workspace)
+        own.open(f"w{number}")
+        assert workspace.answer_file(MODEL).read_bytes() == b""
+        own.close()
+        assert not workspace.answer_file(MODEL).exists()
+    assert list(workspace.superseded.glob("*/model_answer/m.jsonl")), "what was there is kept"
+
+
+def test_an_answer_file_that_somebody_removed_ends_no_job(workspace: Workspace) -> None:
+    own = ledger(workspace)
+    own.open("w1")
+    own.add(due_of(MODEL, QUESTIONS[0], REHEARSAL), record(QUESTIONS[0]))
+    workspace.answer_file(MODEL).unlink()
+    own.close()
+    assert [one["uid"] for one in file_rows(workspace)] == ["q0"]
+
+
+def test_a_folder_in_place_of_the_answer_file_is_named(workspace: Workspace) -> None:
+    workspace.answer_file(MODEL).mkdir(parents=True)
+    found = status(workspace)
+    assert (found.done, found.due, len(found.problems)) == (0, 4, 1)
+    assert str(workspace.answer_file(MODEL)) in found.problems[0]
+    good, bad = candidates(workspace, [MODEL, "other"])
+    assert [one.model for one in good] == ["other"]
+    assert [(one.model, one.where) for one in bad] == [(MODEL, str(workspace.answer_file(MODEL)))]
 
 
 @pytest.mark.parametrize(("tries", "failed", "due"), [(1, {}, 4), (2, {"too_long": 1}, 3)])

@@ -28,6 +28,11 @@ def safetensors(size: int = 64, *, missing: int = 0) -> bytes:
     return struct.pack("<Q", len(header)) + header + b"\0" * (size - missing)
 
 
+def odd_header(header: str) -> bytes:
+    """A safetensors file with this header."""
+    return struct.pack("<Q", len(header)) + header.encode() + bytes(9)
+
+
 def make_model(folder: Path, **files: bytes | None) -> Path:
     """A model's folder; `files` replaces some, and None leaves one out (dots as __, dashes as they are)."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +106,22 @@ def test_a_model_without_a_place_says_what_to_set(tmp_path: Path) -> None:
     ({"model-2__safetensors__tmp": b"x"}, ["model-2.safetensors.tmp", "still being written"]),
     ({"model__safetensors": None, "pytorch_model__bin": b"PK\x03\x04 no end"}, ["pytorch_model.bin", "no end"]),
     ({"config__json": None}, ["config.json", "not there"]),
-    ({"config__json": b'{"a":'}, ["config.json", "can't be read"]),
+    ({"config__json": b'{"a":'}, ["config.json", "can't be read", "still being written"]),
+    ({"config__json": b""}, ["config.json", "still being written"]),
+    ({"config__json": b"[1]"}, ["config.json", "expected a JSON object, found list"]),
+    ({"tokenizer__json": b'{"ver'}, ["tokenizer.json", "still being written"]),
+    ({"tokenizer__json": b""}, ["tokenizer.json", "still being written"]),
+    ({"tokenizer__json": b'{"a": 1}\0\0'}, ["tokenizer.json", "still being written"]),
+    ({"tokenizer__json": b"[]"}, ["tokenizer.json", "expected a JSON object, found list"]),
+    ({"tokenizer__json": None, "tokenizer__model": b""}, ["tokenizer.model", "still being written"]),
+    ({"tokenizer_config__json": b'{"chat_template": "x'}, ["tokenizer_config.json", "still being written"]),
+    ({"generation_config__json": b"{"}, ["generation_config.json", "still being written"]),
+    ({"model__safetensors__index__json": b'["a"]'},
+     ["model.safetensors.index.json", "expected a JSON object, found list"]),
+    ({"model__safetensors__index__json": b'{"weight_map": 3}'}, ["model.safetensors.index.json", "no weight_map"]),
+    ({"model__safetensors": odd_header('{"w": {"data_offsets": [0, "9"]}}')}, ["header can't be read", "data_offsets"]),
+    ({"model__safetensors": odd_header('{"w": {"data_offsets": 9}}')}, ["header can't be read", "data_offsets"]),
+    ({"model__safetensors": odd_header('{"w": [')}, ["header can't be read"]),
     ({"tokenizer__json": None}, ["tokenizer.json", "no tokenizer"]),
     ({"tokenizer_config__json": b"{}"}, ["no chat template"]),
     ({"chat_template__jinja": b"{% for m in messages %}"}, ["chat template that can't be read", "line 1"]),
@@ -111,7 +131,7 @@ def test_a_checkpoint_that_is_not_whole_is_refused_with_its_file(tmp_path: Path,
     make_model(tmp_path / "m", **files)
     text = told(own(tmp_path))
     assert all(word in text for word in words), text
-    assert "->" in text
+    assert text.count("->") == 1, "one fault, told once"
     assert candidate_of(own(tmp_path), "m")[0].weights is None
     good, bad = candidates(own(tmp_path), ["m"])
     assert (good, bool(bad)) == ([], True)
@@ -125,6 +145,7 @@ def test_a_checkpoint_that_is_not_whole_is_refused_with_its_file(tmp_path: Path,
     {"tokenizer__json": None, "vocab__json": b"{}", "merges__txt": b""},
     {"tokenizer__json": None, "tekken__json": b"{}", "tokenizer_config__json": None},
     {"optimizer__pt": b"", "training_args__bin": b""},
+    {"generation_config__json": b'{"repetition_penalty": Infinity}'},
 ])
 def test_other_shapes_of_whole_checkpoints_are_taken(tmp_path: Path, files: Mapping[str, bytes | None]) -> None:
     make_model(tmp_path / "m", **files)
@@ -161,7 +182,9 @@ def test_an_adapter_names_its_base_and_its_fingerprint_depends_on_both(tmp_path:
 
 
 @pytest.mark.parametrize(("change", "word"), [
-    (lambda folder, base: make_adapter(folder, "meta-llama/none"), "is no folder on this machine"),
+    (lambda folder, base: make_adapter(folder, base).joinpath("adapter_config.json").write_text('{"r": 8,'),
+     "adapter_config.json: can't be read: it is still being written"),
+    (lambda folder, base: (make_adapter(folder, base) / "tokenizer.json").write_text('{"ver'), "still being written"),
     (lambda folder, base: make_adapter(folder, base, use_dora=True), "not a plain LoRA"),
     (lambda folder, base: make_adapter(folder, base, 0), "no rank"),
     (lambda folder, base: make_adapter(folder, base, 1024), "more than 512"),
@@ -174,6 +197,22 @@ def test_an_adapter_that_can_not_be_served_is_refused(tmp_path: Path, change: Ca
                                                       word: str) -> None:
     change(tmp_path / "a", make_model(tmp_path / "base"))
     assert word in told(own(tmp_path), "a")
+
+
+@pytest.mark.parametrize(("base", "words"), [
+    ("meta-llama/none", "its base 'meta-llama/none' is no folder on this machine"), (None, "it names no base"),
+    (7, "it names no base"), ("", "it names no base"),
+])
+def test_an_adapter_without_its_base_says_where_to_name_it(tmp_path: Path, base: object, words: str) -> None:
+    make_adapter(tmp_path / "a", "", base_model_name_or_path=base)
+    (problem,) = candidate_of(own(tmp_path), "a")[1]
+    assert problem.where == str(tmp_path / "a" / "adapter_config.json")
+    assert words in problem.what
+    assert all(word in problem.todo for word in ("generate.models.<name>.base", "base_model_name_or_path", "on disk",
+                                                 "hub id"))
+    (problem,) = candidate_of(own(tmp_path, models={"a": {"base": "none/there"}}), "a")[1]
+    assert (problem.where, "generate.models.a.base" in problem.what) == (str(tmp_path / "none" / "there"), True)
+    assert "hub id" in problem.todo
 
 
 def test_adapters_of_one_base_share_servers_and_the_base_never_does(tmp_path: Path) -> None:

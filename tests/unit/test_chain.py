@@ -8,8 +8,9 @@ from automate.arena.answering.candidates import Problem
 from automate.arena.preflight.check import Report
 from automate.arena.preflight.findings import error, passed
 from automate.campaign.chain import Links, align, answers_first, link, makers_of
-from automate.campaign.chain_checks import relax
+from automate.campaign.chain_checks import relax, with_answers_to_come
 from automate.campaign.chain_held import Maker
+from automate.campaign.generating import spread, spread_out
 from automate.campaign.handing import Request, submit_claim
 from automate.cli.views.chain_text import Line, chain_lines, few, some
 from automate.cluster.local.executor import LocalCluster
@@ -39,6 +40,14 @@ def test_every_batch_waits_for_a_baseline_that_is_made() -> None:
     makers = {"b": ONE, "c": BASE}
     assert aligned({"a": 2, "b": 2, "c": 2}, makers, [BASE]) == [
         (1, ("a",), (BASE,)), (2, ("b",), (ONE, BASE)), (3, ("c",), (BASE,))]
+
+
+def test_a_baselines_answers_are_made_first_and_alone() -> None:
+    due = dict.fromkeys(["a", "base", "b", "c"], 3)
+    found = spread_out([["a", "base"], ["b"], ["c"]], due, 4, 5, {"base"})
+    assert [(batch.number, batch.models, batch.games) for batch in found] == [
+        (5, ("base",), 3), (6, ("a", "b", "c"), 9)]
+    assert spread_out([["a"], ["b"]], due, 4, 1, {"base"}) == spread([["a"], ["b"]], due, 4, 1)
 
 
 def test_a_big_batch_of_answers_is_judged_in_several() -> None:
@@ -163,6 +172,28 @@ def test_nothing_else_is_dropped() -> None:
     assert report.blocked == ("b",)
     lines = error("FH201", "base", "the baseline's answers: bad lines: 7", "mend it")
     assert not relax(Report((lines,), ("b",), ()), {"base"}, {}, {"base"}).ok
+
+
+def test_a_model_whose_folder_the_settings_name_needs_no_entry_elsewhere(tmp_path: Path) -> None:
+    root = make_bare(tmp_path / "x", (FIRST,), generate={"kind": "rehearsal", "path": str(tmp_path / "{model}"),
+                                                         "models": {"b": {"path": "/nowhere"}}})
+    (tmp_path / "a").mkdir()
+    said = [error("FH102", name, "not in api_config.yaml", "add it", name) for name in "abc"]
+    found = with_answers_to_come(open_workspace(root), Report(tuple(said), (), tuple("abc")))
+    assert (found.ready, found.blocked) == (("a", "b"), ("c",))
+    assert [one.level.value for one in found.findings] == ["note", "note", "error"]
+
+
+def test_an_error_of_all_models_is_not_called_ready(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    from automate.cli.checks import print_report
+
+    console = Console(record=True, width=120)
+    print_report(console, Report((error("FH112", "questions", "no questions in it", ""),), ("a", "b"), ()))
+    text = console.export_text()
+    assert "No model is ready: 1 error concerns all of them" in text
+    assert "2 model(s) ready" not in text
 
 
 # --- how it is shown --------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ import pytest
 from scipy import stats
 
 from automate.errors import DataError
+from automate.results.battles import Battles
 from automate.results.boards import Options
-from automate.results.scoring.compare import compare, detectable, groups, holm, p_value
+from automate.results.scoring.compare import compare, detectable, groups, holm, neighbours, p_value, standing
 from automate.results.scoring.scores import leaderboard
 from tests.unit.scores_support import Row, battles, random_battles, random_style, real_battles, row_of
 
@@ -103,7 +104,9 @@ def test_p_values_by_hand() -> None:
 def test_the_detectable_difference_is_found_with_80_percent_power() -> None:
     assert detectable(2.0, 10_000, 95.0) == pytest.approx(2.0 * (1.96 + 0.8416), rel=1e-3)
     generator, error, questions = np.random.default_rng(3), 2.0, 500
-    found = generator.normal(detectable(error, questions, 95.0), error, 4000)
+    true = detectable(error, questions, 95.0)
+    assert true is not None
+    found = generator.normal(true, error, 4000)
     share = np.mean([p_value(difference, error, questions) < 0.05 for difference in found])
     assert share == pytest.approx(0.8, abs=0.02)
 
@@ -145,6 +148,83 @@ def test_groups_are_paired_by_question() -> None:
     assert second.rank_low > first.rank_low
 
 
+def without(found: Battles, model: str, worst: int) -> Battles:
+    """The verdicts of `model` again as `nohard`, without its worst questions: a score that is no fair one."""
+    at = np.flatnonzero(found.model == found.models.index(model))
+    kept = at[np.argsort(found.first[at].astype(int) + found.second[at], kind="stable")][worst:]
+    rows = np.concatenate([np.arange(len(found)), kept])
+    again = found.take(rows)
+    again.model[len(found):] = len(found.models)
+    return replace(again, models=(*found.models, "nohard"))
+
+
+def test_ranks_are_of_shared_questions() -> None:
+    """Questions left out make a score higher, and nobody better."""
+    found = without(random_battles({"full": 0.1, "other": -0.1, "far ahead": 2.0}, 200), "full", 60)
+    board = groups(leaderboard(found, Options()), found, Options())
+    assert row_of(board, "nohard").score > row_of(board, "full").score + 10
+    assert row_of(board, "full").rank_low <= row_of(board, "nohard").rank_low == 2
+    assert row_of(board, "far ahead").rank_high == 1
+    assert "nohard 140" in board.warnings[0]
+
+
+def test_ranks_with_style_control_are_of_shared_questions() -> None:
+    found, options = without(random_battles({"full": 0.1, "other": -0.1}, 120), "full", 40), Options(style=("length",))
+    style = random_style(found)
+    style = replace(style, counts={**style.counts, "nohard": style.counts["full"]})
+    board, between = standing(leaderboard(found, options, style), found, options, style)
+    names = [row.model for row in board.scores]
+    one, two = names.index("nohard"), names.index("full")
+    assert between.differences[one, two] == pytest.approx(0.0, abs=1e-9)
+    assert between.questions[one, two] == 80
+    assert row_of(board, "nohard").score > row_of(board, "full").score + 5
+    assert row_of(board, "full").rank_low <= row_of(board, "nohard").rank_low
+
+
+@pytest.mark.parametrize(("missing", "style"), [(0, ()), (1, ()), (30, ()), (0, ("length",))])
+def test_ranks_and_comparisons_never_contradict_each_other(missing: int, style: tuple[str, ...]) -> None:
+    """Also where each model lacks other questions."""
+    full = random_battles({"a": 0.2, "b": 0.0, "c": 0.3}, 90)
+    found = full.take((full.question + 30 * full.model) % 90 >= missing)
+    options, counts = Options(style=style, rounds=200), random_style(found)
+    board, between = standing(leaderboard(found, options, counts), found, options, counts)
+    for one, first in enumerate(board.scores):
+        for two, second in enumerate(board.scores):
+            if one != two:
+                alone = compare(found, first.model, second.model, options, counts)
+                assert between.differences[one, two] == pytest.approx(alone.difference, abs=1e-9)
+                assert detectable(between.errors[one, two], alone.questions, 95.0) == pytest.approx(alone.detectable)
+
+
+def test_many_sets_of_questions_with_style_control_come_near_the_comparison() -> None:
+    """No fit for each pair any more; still on shared questions, unlike the scores."""
+    full = without(random_battles({"a": 0.9, "full": 0.1, "c": -0.9}, 150), "full", 50)
+    found, options = full.take(full.question // 3 != full.model), Options(style=("length",))
+    style = random_style(found)
+    style = replace(style, counts={**style.counts, "nohard": style.counts["full"]})
+    board, between = standing(leaderboard(found, options, style), found, options, style)
+    names = [row.model for row in board.scores]
+    for one, first in enumerate(names):
+        for two, second in enumerate(names[:one]):
+            alone = compare(found, first, second, options, style)
+            assert between.questions[one, two] == alone.questions
+            assert between.differences[one, two] == pytest.approx(alone.difference, abs=0.5)
+    own = row_of(board, "nohard").score - row_of(board, "full").score
+    assert own > 5
+    assert abs(between.differences[names.index("nohard"), names.index("full")]) < 0.5
+
+
+def test_what_can_be_shown_is_not_always_known() -> None:
+    """Nothing varies; so few questions that only more than 100 points could be found; one question."""
+    assert detectable(0.0, 500, 95.0) is None
+    assert detectable(40.0, 3, 95.0) is None
+    assert detectable(float("nan"), 1, 95.0) is None
+    copies = battles([(model, f"q{number}", 1, 1) for model in "ab" for number in range(30)])
+    assert compare(copies, "a", "b", Options()).detectable is None
+    board, between = standing(leaderboard(copies, Options()), copies, Options())
+    assert neighbours(between, range(len(board.scores)), 95.0) is None
+
+
 def test_a_single_question_tells_nobody_apart() -> None:
     found = battles([("a", "q1", 2, 2), ("b", "q1", -2, -2)])
     board = groups(leaderboard(found, Options()), found, Options())
@@ -179,4 +259,5 @@ def test_the_real_models_fall_into_groups() -> None:
                for wide, row in zip(few.scores, board.scores, strict=True))
     result = compare(found, "o1-medium", "gemini-2.0-flash-001", options)
     assert result.p_value > 0.5
+    assert result.detectable is not None
     assert 5 < result.detectable < 10

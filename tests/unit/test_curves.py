@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from automate.errors import ConfigError, DataError
+from automate.results.battles import Battles
 from automate.results.boards import Options
 from automate.results.scoring.scores import leaderboard
 from automate.results.training.curves import curves
@@ -16,6 +17,7 @@ from automate.results.training.data import Curves, Settled
 from automate.results.training.rounds import around, best_shares, spearman_rounds
 from automate.results.training.stop import stop
 from tests.unit.curves_rig import OPTIONS, PATTERN, battles_of, drawn, exact, grid, name, without_verdicts
+from tests.unit.scores_support import random_style
 
 
 def of(wins: dict[str, int], final_step: int | None = None) -> Curves:
@@ -251,3 +253,44 @@ def test_shares_leave_out_what_has_no_value() -> None:
 def test_an_interval_needs_half_of_the_rounds_and_holds_its_value() -> None:
     assert math.isnan(around(1.0, np.array([1.0, np.nan, np.nan]), 95)[0])
     assert around(1.0, np.array([0.2, 0.5, 0.6, 0.9]), 95)[1] == 1.0
+
+
+# --- not the same questions ---------------------------------------------------------------------
+def lacking(battles: Battles, model: str, hardest: int) -> Battles:
+    """Without the questions that this model lost first: those of the highest numbers, in `exact`."""
+    gone = (battles.model == battles.models.index(model)) & (battles.question >= len(battles.questions) - hardest)
+    return battles.take(~gone)
+
+
+def test_the_best_step_is_the_best_on_shared_questions() -> None:
+    """Step 1 wins 50 of its 60 questions, step 2 wins 70 of 100: on the 60 that both have step 2 wins all."""
+    found = curves(lacking(exact({name("a", 1): 50, name("a", 2): 70}), name("a", 1), 40), OPTIONS, PATTERN)
+    (run,) = found.runs
+    assert [round(point.score) for point in run.points] == [83, 70]
+    assert run.best.checkpoint.step == 2
+    assert [point.share for point in run.points] == [0, 1]
+    assert found.bests[0].point.checkpoint.step == 2
+    assert any("go by the questions that all concerned share" in note for note in found.notes)
+
+
+def test_of_too_few_shared_questions_nothing_is_sure() -> None:
+    found = curves(lacking(exact({name("a", 1): 5, name("a", 2): 70}), name("a", 1), 90), OPTIONS, PATTERN)
+    assert all(math.isnan(point.share) for point in found.points)
+    assert any("not said how sure" in note and "too few questions are shared" in note for note in found.notes)
+
+
+def test_rankings_are_compared_on_shared_questions() -> None:
+    """Run c's first step lacks what it would have lost, so that its score alone puts it first there."""
+    wins = ladder({100: [40, 50, 30], "final": [60, 70, 50]})
+    battles = lacking(exact(wins), name("c", 100), 45)
+    found = curves(battles, OPTIONS, PATTERN)
+    first = {run.name[0]: run.points[0].score for run in found.runs}
+    assert first["c"] > first["b"] > first["a"]
+    assert found.settled[0].correlation == pytest.approx(stats.spearmanr([40, 50, 30], [55, 55, 50]).statistic)
+
+
+def test_with_style_control_unlike_questions_leave_it_out() -> None:
+    battles = lacking(exact({name("a", 1): 50, name("a", 2): 70}), name("a", 1), 10)
+    found = curves(battles, Options(rounds=50, style=("length",)), PATTERN, style=random_style(battles))
+    assert all(math.isnan(point.share) for point in found.points)
+    assert any("style control is fitted to all questions" in note for note in found.notes)

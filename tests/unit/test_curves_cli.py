@@ -113,7 +113,7 @@ def test_what_can_not_be_done_is_said_without_a_traceback(data: Path, arguments:
 def test_plots_that_can_not_be_written(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").write_text("a file")
     assert main(["curves", "--data", str(data), "--rounds", "10", "--output", str(tmp_path / "out" / "deep")]) == 1
-    assert "can't write it" in capsys.readouterr().err
+    assert "can't be written: there is no folder" in capsys.readouterr().err
 
 
 def test_the_workspaces_settings_are_used(tmp_path: Path) -> None:

@@ -480,3 +480,15 @@ def test_an_answer_that_only_the_journal_has_is_written_into_the_file(tmp_path: 
     rows = [json.loads(line) for line in workspace.answer_file("a").read_text().splitlines()]
     assert [row["uid"] for row in rows] == ["q0", "q1", "q2"]
     assert not prepared(workspace, "a").notes
+
+
+@pytest.mark.parametrize(("command", "named"), [("", "flock-hpc generate --submit"), ("x --submit", "x --submit")])
+def test_who_gives_up_names_the_command_that_the_user_typed(tmp_path: Path, command: str, named: str) -> None:
+    workspace = workspace_at(tmp_path, "m1")
+    stored = answers_plan(workspace)
+    view = BatchView(stored, stored.plan.batches[0], "local-1", JobStatus("local-1", JobState.FAILED, "x"), None, 99)
+    follower = Follower(workspace, FakeCluster(), None, frozenset({stored.plan.id}), REQUEST, command=command)
+    lines = list[str]()
+    follower.say = lines.append
+    assert follower._again(view) is False
+    assert lines[0].endswith(f"then run '{named}' again")

@@ -103,3 +103,11 @@ def test_a_plan_of_a_user_who_left_its_kind_out_is_seen_by_the_monitor(tmp_path:
         "id": "20260101_000500", "tag": "abc", "baseline": "base", "batches": [], "parts": [],
         "settings": stored.settings})
     assert {batch.kind for batch in Watch(lambda: workspace).look().batches} <= {"judge"}
+
+
+def test_a_mistyped_name_of_a_plan_that_nobody_handed_in_is_not_wanted(tmp_path: Path) -> None:
+    workspace = workspace_at(tmp_path, "m1")
+    answers_plan(workspace)
+    assert [line.model for line in Watch(lambda: workspace).look().answers] == ["m1"]
+    submitted(workspace)
+    assert [line.model for line in Watch(lambda: workspace).look().answers] == ["m1", "m2"]

@@ -105,7 +105,8 @@ def test_categories_apart_and_split(run: Run, tmp_path: Path) -> None:
     found = bench(tmp_path, mixed)
     _, out, _ = run("--data", found.path.parent)
     assert "By category" in out
-    assert "one    100.0 ±" in out
+    assert "By category, against base: score and interval" in out
+    assert "one    100.0 (91.2–100.0)" in out
     _, out, _ = run("--data", found.path.parent, "--category", "poems", "--category", "sums")
     assert out.index("category poems: 2 models") < out.index("category sums: 2 models")
     assert ranked(out) == ["two", "base", "one"]
@@ -373,3 +374,63 @@ def test_published_tables_of_battles(run: Run, date: str) -> None:
     path = real_data("v01-battles", f"dw_{date}_leaderboard.csv")
     wanted = [{name: line[name] for name in found[0]} for line in csv.DictReader(path.open())]
     assert found == wanted
+
+
+# --- what can't be ranked, scored or told apart -----------------------------------------------------
+
+def test_there_are_no_ranks_across_baselines(run: Run, tmp_path: Path) -> None:
+    """Neither where a category has games against two, nor where a model lacks the games against one of two."""
+    other = [row(f"q{number}", *WIN, baseline="second") for number in range(40)]
+    found = bench(tmp_path, {"one": rows(40), "two": other})
+    status, out, _ = run("--data", found.path.parent)
+    assert status == 0
+    assert "2 baselines (base, second): these scores can't be compared, so there are no ranks" in " ".join(out.split())
+    assert [line.split()[0] for line in out.split("\n") if line.startswith(" ") and "." in line] == ["two", "one"]
+    assert "bracket" not in out and "Smallest difference" not in out
+    _, out, _ = run("--data", found.path.parent, "--csv")
+    assert [(line["rank_low"], line["rank_high"]) for line in csv.DictReader(io.StringIO(out))] == [("", "")] * 2
+    _, out, _ = run("--data", found.path.parent, "--json")
+    assert [score["rank_low"] for score in json.loads(out)["tables"][0]["scores"]] == [None, None]
+    own = [row(f"p{number}", *WIN, category="poems", baseline="second") for number in range(40)]
+    found = bench(tmp_path / "apart", {"one": [*rows(40), *own], "two": rows(40)})
+    _, out, _ = run("--data", found.path.parent)
+    assert "not judged against all 2 baselines: two; scores against different baselines" in " ".join(out.split())
+    assert "By category, each against its own baseline: score and interval" in out
+    found = bench(tmp_path / "both", {"one": [*rows(40), *own], "two": [*rows(40), *own]})
+    _, out, _ = run("--data", found.path.parent)
+    assert "no ranks" not in out and "1–2  " in out
+    assert ranked(out) == ["one", "two"]
+
+
+def test_a_comparison_has_no_ranks(run: Run, folder: BenchFolder) -> None:
+    _, out, _ = run("--data", folder.path.parent, "--compare", "good", "bad", "--json")
+    scores = json.loads(out)["tables"][0]["scores"]
+    assert {score["rank_low"] for score in scores} == {score["rank_high"] for score in scores} == {None}
+
+
+@pytest.mark.parametrize("files", [{"one": []}, {"one": [row("q1", None, "A>B")]}, {}])
+def test_compatible_without_a_game_is_an_error(run: Run, tmp_path: Path, files: dict[str, list[Row]]) -> None:
+    found = bench(tmp_path, files)
+    (found.judgments / JUDGE).mkdir(parents=True, exist_ok=True)
+    status, out, err = run("--data", found.path.parent, "--compatible")
+    assert (status, out) == (1, "")
+    rows_there = sum(map(len, files.values()))
+    assert f"{JUDGE}: no game to score: {len(files)} judgment files, {rows_there} rows of them used" in err
+
+
+def test_the_games_shown_are_those_that_count(run: Run, tmp_path: Path) -> None:
+    found = bench(tmp_path, {"one": [*rows(18), *(row(f"h{number}", "B>A", None) for number in range(21))]})
+    _, out, _ = run("--data", found.path.parent, "--csv")
+    one = next(line for line in csv.DictReader(io.StringIO(out)) if line["model"] == "one")
+    assert (one["games"], one["questions"]) == ("36", "18")
+
+
+def test_long_names_are_shortened_in_the_table_alone(run: Run, tmp_path: Path) -> None:
+    """And stay apart, also where they differ in the middle only."""
+    names = ["a" * 90 + letter + "b" * 90 for letter in "xyz"]
+    found = bench(tmp_path, {name: rows(30, [WIN]) for name in names})
+    _, out, _ = run("--data", found.path.parent)
+    lines = [line for line in out.split("\n") if "aaa" in line and "…" in line]
+    assert len(lines) == 3 and max(map(len, lines)) < 150
+    assert {letter for letter in "xyz" for line in lines if f"…{letter}…" in line} == set("xyz")
+    assert all(name in run("--data", found.path.parent, how)[1] for how in ("--csv", "--json") for name in names)

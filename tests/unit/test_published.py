@@ -10,7 +10,7 @@ import pytest
 from automate.errors import ConfigError, DataError
 from automate.results.boards import Options
 from automate.results.reading.battle_rows import BattleRows, read_battles
-from automate.results.scoring.published import board, published
+from automate.results.scoring.published import board, published, table
 from tests.unit.scores_support import row_of
 from tests.unit.support import real_data
 
@@ -71,9 +71,25 @@ def test_the_default_board_resamples_questions() -> None:
     thrice = rows(*(("a", f"q{number // 3}", float(number // 3 % 2)) for number in range(120)))
     one, three = (row_of(board(found, Options()), "a") for found in (once, thrice))
     assert (one.low, one.high) == pytest.approx((three.low, three.high))
-    assert (three.questions, three.games) == (40, 120)
+    assert (three.questions, three.games) == (40, 40)
     narrow = {row.model: row for row in published(thrice)}["a"]
     assert narrow.high - narrow.low < 0.7 * (three.high - three.low)
+
+
+def test_copies_of_strong_verdicts_are_no_games() -> None:
+    found = board(rows(*(("a", "q0", 1.0) for _ in range(6)), *(("a", "q1", 0.0) for _ in range(4)),
+                       ("a", "q2", 0.5), ("a", "q2", 0.5), ("a", "q3", 1.0), ("b", "q3", 0.0)), Options(rounds=50))
+    assert (row_of(found, "a").games, row_of(found, "b").games) == (2 + 2 + 2 + 1, 1)
+    assert any("14 rows are 8 games" in note for note in found.notes)
+
+
+def test_the_default_board_has_ranges_of_ranks() -> None:
+    found, power = table(rows(*((model, f"q{number}", float((number * step) % 7 < wins)) for number in range(140)
+                                for model, step, wins in (("good", 1, 6), ("even", 3, 3), ("odd", 5, 3)))), Options())
+    assert {row.model: (row.rank_low, row.rank_high) for row in found.scores} == {
+        "good": (1, 1), "base": (2, 4), "even": (2, 4), "odd": (2, 4)}
+    assert power is not None
+    assert 5 < power < 40
 
 
 def test_the_board_of_the_published_way() -> None:

@@ -47,8 +47,8 @@ def test_a_game_without_its_fellow_counts_for_places_only(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("labels", "words"), [
     ([WIN, LOSS], []),
-    ([FIRST, FIRST, WIN], ["the two orders agree on only 33%", "the first place wins"]),
-    ([SECOND, WIN, LOSS, WIN], ["the second place wins 25 points more often"]),
+    ([FIRST, FIRST, WIN], ["the two orders agree on only 33.3%", "the first place wins"]),
+    ([SECOND, WIN, LOSS, WIN], ["the second place wins 25.0 points more often"]),
     ([WIN] * 20 + [("A", "B>A")], ["2.4% of the games have no verdict (2 a label that none knows)"]),
 ])
 def test_warnings_of_a_judge(tmp_path: Path, labels: list[tuple[str, str]], words: list[str]) -> None:
@@ -56,6 +56,16 @@ def test_warnings_of_a_judge(tmp_path: Path, labels: list[tuple[str, str]], word
     assert len(found.warnings) == len(words)
     for text, word in zip(found.warnings, words, strict=True):
         assert word.replace("2 a label", "4 a label") in text
+
+
+@pytest.mark.parametrize(("games", "lead", "warned"), [
+    (49, 7, False), (50, 7, True), (500, 50, False), (500, 51, True)])
+def test_a_place_that_wins_more_often(tmp_path: Path, games: int, lead: int, warned: bool) -> None:
+    """Of so many pairs of games as many more are won by the first place as `lead`; 10 points are not above 10."""
+    labels = [FIRST] * lead + [WIN] * (games - lead)
+    (text,) = quality(read(tmp_path, m1=rows(games, labels)))[None].warnings or ("",)
+    assert ("the first place wins" in text) == warned
+    assert "10.0 points" not in text
 
 
 def test_nulls_that_are_uneven_between_models(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -250,7 +251,8 @@ def test_folders_name_what_is_there(tmp_path: Path) -> None:
         (lambda: of_data(tmp_path / "none"), "no such folder", None),
         (lambda: folder.chosen_judges(["x"]), "no judgments of judge 'x'", "judges that are there: judge;"),
         (lambda: folder.chosen_judges(["../judge"]), "can't be used", None),
-        (lambda: read_judgments(folder, (JUDGE,), ["x"]), "no judgment files of the models asked for", None),
+        (lambda: read_judgments(folder, (JUDGE,), ["x"]), "no judgments of x",
+         "models that are there: m1"),
     ):
         with pytest.raises(DataError, match=what) as error:
             call()
@@ -307,12 +309,42 @@ def test_real_old_judgments(tmp_path: Path, judge: str, model: str, count: int, 
     assert f"{count} rows don't say their baseline" in said(read)
 
 
-def test_a_file_that_can_not_be_read(tmp_path: Path) -> None:
-    """A folder in a file's place is no traceback."""
+def test_what_is_no_file_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    """A folder, a pipe that nobody writes into, a link that leads nowhere."""
     folder = bench(tmp_path, {"m1": rows(1)})
-    (folder.judgments / JUDGE / "m2.jsonl").mkdir()
-    from automate.errors import StorageError
+    place = folder.judgments / JUDGE
+    (place / "m2.jsonl").mkdir()
+    (place / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(place / "pipe.jsonl")
+    for notes in (read_judgments(folder, (JUDGE,)).notes, read_as_upstream(folder, (JUDGE,)).notes):
+        for said in (f"{place}/m2.jsonl: left out: a folder, not a file of judgments",
+                     f"{place}/gone.jsonl: left out: a link that leads nowhere, not a file of judgments",
+                     f"{place}/pipe.jsonl: left out: a pipe, socket or device, not a file of judgments"):
+            assert said in notes
+    assert read_judgments(folder, (JUDGE,)).battles.models == ("m1",)
 
-    with pytest.raises(StorageError, match="can't read it"):
-        read_judgments(folder, (JUDGE,))
+
+def test_questions_that_can_not_be_read_are_named_and_no_other_version_is_blamed(tmp_path: Path) -> None:
+    folder = bench(tmp_path, {"m1": rows(3)})
+    write_lines(folder.questions, [{"uid": "q0"}, {"uid": "q1"}, b'{"uid": "q2\n', {"uid": "q0"}])
+    notes = read_judgments(folder, (JUDGE,)).notes
+    assert any(note.startswith(f"{folder.questions}:3: left out: not a question: ") for note in notes)
+    assert f"{folder.questions}:4: question 'q0' stands there again (first in line 1); the last line counts" in notes
+    assert any("1 row of questions that are not in it (such as q2), likely in its 1 line that can't be read" in note
+               for note in notes)
+    assert not any("another version" in note for note in notes)
+    write_lines(folder.questions, [{"uid": "q0"}, b"{\n"])
+    assert any("another version: 2 rows" in note for note in read_judgments(folder, (JUDGE,)).notes)
+
+
+def test_models_that_are_not_there_are_named_with_those_that_are_like_them(tmp_path: Path) -> None:
+    folder = bench(tmp_path, {"large-model": rows(1), "other": rows(1)})
+    with pytest.raises(DataError, match="no judgments of large-modle; like it there is large-model"):
+        read_judgments(folder, (JUDGE,), ["large-modle"])
+    assert any("no judgments of large-modle; like it there is large-model" in note
+               for note in read_judgments(folder, (JUDGE,), ["large-modle", "other"]).notes)
+
+
+def test_an_empty_file_after_others(tmp_path: Path) -> None:
+    folder = bench(tmp_path, {"m1": rows(1)})
     write_lines(folder.judgments / JUDGE / "m3.jsonl", [])

@@ -182,3 +182,46 @@ def test_nothing_is_mended_while_somebody_holds_the_claim(workspace: Workspace) 
         claim.release()
     mend(workspace, plan(workspace))
     assert plan(workspace).nothing
+
+
+def test_a_dry_run_says_by_reason_what_is_asked_again(workspace: Workspace) -> None:
+    from rich.console import Console
+
+    from automate.cli.views.status_text import print_repair
+
+    play(workspace, "m", ("unparsed", "unparsed"), UIDS[:1])
+    play(workspace, "m", ("too_long", "too_long"), UIDS[1:2])
+    play(workspace, "m")
+    play(workspace, "n", ("too_long", "too_long"))
+    console = Console(record=True, width=200)
+    found = plan(workspace, nulls=True)
+    print_repair(console, found)
+    assert found.judgments == ("m",)
+    assert "m: 4 games: 4 asked again that ended without a label (2 too long, 2 unparsed)" in console.export_text()
+    play(with_attempts(workspace, found.attempts), "m", ("verdict",), UIDS[:1])
+    play(with_attempts(workspace, found.attempts), "m", ("too_long",), UIDS[1:2])
+    assert plan(workspace, nulls=True).nothing
+
+
+def test_where_only_given_up_answers_lack_nothing_is_promised(workspace: Workspace) -> None:
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from automate.arena.audit import audit
+    from automate.cli.views.status_text import print_totals
+
+    play(workspace, "m", uids=UIDS[:3])
+    play(workspace, "n")
+    found = audit(workspace, ["m", "n"])
+    assert found.to_do
+    first = found.models[0]
+    lost = replace(first, answers=replace(first.answers, done=3, failed={"refused": 1}),
+                   games=replace(first.games, due=0, unanswered=2, causes={}))
+    found = replace(found, models=(lost, found.models[1]))
+    assert (found.to_do, found.complete) == (False, False)
+    console = Console(record=True, width=200)
+    print_totals(console, found, [], 0)
+    text = console.export_text()
+    assert "1 answer was given up" in text
+    assert "repair --submit" not in text

@@ -57,6 +57,19 @@ def test_everything_is_in_it(tmp_path: Path) -> None:
     assert json.loads(block(page, "games-index"))["models"][0]["name"] == "one-step100"
 
 
+def test_without_a_verdict_there_is_no_ranking_to_speak_of(tmp_path: Path) -> None:
+    page = page_of(write_bench(tmp_path, {"one": [(None, None)] * 5}), tmp_path)
+    text = Page(page).text
+    assert "There is no leaderboard: no model has a question whose two games both have a verdict." in text
+    assert "Why there is no ranking" in text and "unsafe" not in text
+    assert 'class="sortable board"' not in page
+
+
+def test_a_judges_warning_on_one_model_is_in_it(tmp_path: Path) -> None:
+    page = page_of(write_bench(tmp_path, {"sure": [UP, LEVEL] * 60, "torn": [UP, SPLIT, SPLIT] * 40}), tmp_path)
+    assert "on 'torn': the two orders agree on only 33" in Page(page).text
+
+
 def test_it_reaches_nothing_outside(tmp_path: Path) -> None:
     page = page_of(write_bench(tmp_path, MODELS), tmp_path)
     read = Page(page)

@@ -31,7 +31,7 @@ def campaign(tmp_path: Path) -> Path:
     (tmp_path / "flock-hpc.yaml").write_text(
         f"arena_hard: checkout\nbench: {BENCH}\nbaseline: base\nresults: {{rounds: 60, seed: 7}}\n"
         f"judge: {{name: {JUDGE}, path: org/judge, "
-        "server: {args: [--hf-token, hf_abcdefgh12345678, --seed, '3']}}\n")
+        "server: {command: [vllm, serve, --hf-token, hf_abcdefgh12345678], args: [--seed, '3']}}\n")
     for number in (1, 2):
         write_json(tmp_path / ".flock-hpc" / "runs" / f"{number}.json", {
             "judge": JUDGE, "phase": "ended", "started": 1.7e9, "ended": 1.7e9 + 5400, "updated": 1.7e9 + 5400,

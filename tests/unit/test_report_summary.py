@@ -77,7 +77,8 @@ def test_warnings_come_once() -> None:
     bad = Quality("judge", None, 1000, 500, 0.31, 0.5, 0.6, 0.3, 0.1)
     told = warn([replace(BOARD, warnings=("few questions",)), replace(BOARD, warnings=("few questions",))], [bad])
     assert told == ("few questions", "judge 'judge': on 31 % of the questions the two orders name different winners")
-    assert warn([], [replace(bad, model="one", warnings=("not this",))]) == ()
+    assert warn([], [replace(bad, model="one", warnings=("of one",))]) == ("of one",)
+    assert warn([], [replace(bad, model="one")]) == ()
     assert warn([], [replace(bad, warnings=("its own words",))]) == ("its own words",)
 
 
@@ -124,3 +125,16 @@ def test_scores_that_are_none_have_no_bar() -> None:
 def test_categories_that_only_some_models_have() -> None:
     rows = category_rows(BOARD, {"hard": replace(BOARD, scores=(BEST,)), "easy": BOARD})
     assert [score and score.score for score in rows[1].scores] == [55.0, None, 55.0]
+
+
+def test_a_style_controlled_boards_own_warnings_are_said_to_be_its() -> None:
+    styled = replace(BOARD, options=replace(BOARD.options, style=("length",)), warnings=("shared", "of fewer"))
+    assert warn([replace(BOARD, warnings=("shared",)), styled], []) == ("shared", "with style control: of fewer")
+
+
+def test_scores_across_baselines_have_no_best() -> None:
+    board = replace(BOARD, baselines=("base", "other"), comparable=False)
+    assert summarize(board) == ("3 models were judged against base and other. Scores against different baselines can't "
+                                "be compared, so no model is called the best, and there are no ranks.",)
+    rows, _ = board_rows(Content("b", "now", board, ()))
+    assert {row.ranks for row in rows} == {"–"}

@@ -49,14 +49,14 @@ def test_rows_without_both_verdicts_are_left_out_and_said() -> None:
     board = leaderboard(battles([*HAND, ("m", "q3", None, 2), ("m", "q4", None, None)]), Options())
     row = row_of(board, "m")
     assert row.score == pytest.approx(75.0)
-    assert (row.games, row.questions) == (5, 2)
+    assert (row.games, row.questions) == (4, 2)
     assert any("2 of 4 rows left out" in note for note in board.notes)
 
 
 def test_a_model_without_a_usable_question_is_named_not_scored() -> None:
     board = leaderboard(battles([*HAND, ("empty", "q1", None, 1)]), Options())
     assert board.score_of("empty") is None
-    assert any("no score for 1 models" in note and "empty" in note for note in board.notes)
+    assert any("no score for 1 model " in note and "empty" in note for note in board.notes)
 
 
 def test_what_no_score_can_be_computed_from_is_refused() -> None:
@@ -189,7 +189,24 @@ def test_few_questions_and_unlike_questions_are_warned_of() -> None:
     found = battles([("m", f"q{number}", 1, -1) for number in range(40)] + [("few", "q0", 1, 1), ("few", "q1", 1, -1)])
     warnings = leaderboard(found, Options()).warnings
     assert any("few questions" in text and "few 2" in text and "m 40" not in text for text in warnings)
-    assert any("not judged on the same questions (2 to 40 of 40)" in text for text in warnings)
+    assert any("not judged on the same questions: of the 40" in text and "1 model lacks some (few 2)" in text
+               for text in warnings)
+
+
+def test_as_many_questions_are_not_the_same_ones() -> None:
+    same = battles([(model, f"q{number}", 1, -1) for model in "ab" for number in range(30)])
+    assert leaderboard(same, Options()).warnings == ()
+    shifted = battles([(model, f"q{number + start}", 1, -1) for model, start in (("a", 0), ("b", 1))
+                       for number in range(30)])
+    (warning,) = leaderboard(shifted, Options()).warnings
+    assert "of the 31 that any model has both verdicts on, 2 models lack some (a 30, b 30)" in warning
+
+
+def test_warnings_of_a_category_name_it() -> None:
+    found = battles([*HAND, ("empty", "q3", 1, 1)], category={"q3": "other"})
+    board = leaderboard(found, Options(category="c"))
+    assert "few questions, so rough intervals in category c: m 2" in board.warnings
+    assert "no score for 1 model without a usable question in category c: empty" in board.notes
 
 
 def test_the_real_models_have_the_published_scores() -> None:

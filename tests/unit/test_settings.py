@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from automate.arena.answering import tokens
 from automate.errors import ConfigError, ManyErrors, StorageError
 from automate.settings import Settings
+from automate.settings_generate import TOKENIZERS
 from automate.settings_loader import load_settings, merge, profile_names
 from automate.yamlfile import Value
 from tests.unit.support import make_settings, nested
@@ -303,3 +305,58 @@ def test_what_has_a_place_of_its_own_is_refused_elsewhere(load: Load, text: str,
 
 def test_a_mistyped_variable_names_the_nearest(load: Load) -> None:
     assert "FLOCK_HPC_BATCHSIZE" in problems(load, "", {"BATCHSIZE": "3"})[0]
+
+
+@pytest.mark.parametrize("word", ["--api-key=x", "--api_key", "--uds=/x", "--host", "--port=1", "--served-model-name",
+                                  "--served_model_name=x"])
+@pytest.mark.parametrize("where", ["judge.server.args", "generate.server.args", "generate.models.m.args"])
+def test_what_a_job_sets_itself_is_refused_among_the_arguments(load: Load, where: str, word: str) -> None:
+    (problem,) = problems(load, _at(where, f"[--seed, '1', '{word}']"))
+    assert f"'{word.partition('=')[0]}' is set by the job itself" in problem
+    assert problem.startswith("flock-hpc.yaml:")
+
+
+@pytest.mark.parametrize("word", ["--hf-token=hush", "--hf_token", "--token", "--Some-Password=hush"])
+@pytest.mark.parametrize("where", ["judge.server.args", "generate.server.args", "generate.models.m.args"])
+def test_an_argument_that_carries_a_secret_is_refused_and_not_shown(load: Load, where: str, word: str) -> None:
+    (problem,) = problems(load, _at(where, f"['{word}', hush]"))
+    assert f"'{word.partition('=')[0]}' carries a secret" in problem
+    assert "export it" in problem
+    assert "hush" not in problem
+
+
+@pytest.mark.parametrize("where", ["generate.server.args", "generate.models.m.args"])
+@pytest.mark.parametrize("word", ["--enable-lora", "--lora-modules", "--max-loras=3", "--max-lora-rank"])
+def test_the_adapters_of_a_job_are_its_own_affair(load: Load, where: str, word: str) -> None:
+    assert "set by the job itself" in problems(load, _at(where, f"['{word}']"))[0]
+    assert load(_at("judge.server.args", f"['{word}']")).judge.server.args == [word]
+
+
+def test_other_arguments_stay_as_they_are(load: Load) -> None:
+    words = "[--seed, '1', --long-prefill-token-threshold=9, --enable-prompt-tokens-details, -tp, '2', token, --]"
+    for where in ("judge.server.args", "generate.server.args", "generate.models.m.args"):
+        load(_at(where, words))
+    assert load(_at("judge.server.args", words)).judge.server.args[2] == "--long-prefill-token-threshold=9"
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("slurm: {time: x}", "expected a Slurm time"), ('slurm: {gres: "a\\nb"}', "one line"),
+    ("path: /checkpoints/step-100", "every model would come from the same folder"),
+    ("tokenizer: p50k_base", "expected one of o200k_base, cl100k_base"),
+])
+def test_senseless_settings_of_answers_are_refused(load: Load, text: str, words: str) -> None:
+    (problem,) = problems(load, f"generate:\n  {text}\n")
+    assert problem.startswith("flock-hpc.yaml:2: generate.")
+    assert words in problem
+    assert load("generate: {slurm: {time: 1-00:00:00}}\n").generate.slurm.time == "1-00:00:00"
+
+
+def test_the_known_tokenizers_are_those_whose_files_are_known() -> None:
+    assert tuple(tokens._FILES) == TOKENIZERS
+
+
+def _at(where: str, text: str) -> str:
+    """flock-hpc.yaml with one value at a dotted place."""
+    keys = where.split(".")
+    return "".join(f"{'  ' * depth}{key}:\n" for depth, key in enumerate(keys[:-1])) + \
+        f"{'  ' * (len(keys) - 1)}{keys[-1]}: {text}\n"

@@ -142,13 +142,31 @@ def test_rows_without_metadata_are_left_out_and_counted() -> None:
     assert (row_of(board, "even").questions, row_of(board, "good").questions) == (36, 40)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("odd", [float("inf"), float("-inf"), -5.0, float("nan")])
+def test_counts_that_are_no_counts_are_no_metadata(odd: float) -> None:
+    found = random_battles({"a": 0.4, "b": 0.0}, 40)
+    style = random_style(found)
+    style.counts["a"][3, 0] = style.counts["a"][4, 2] = odd
+    board = leaderboard(found, Options(style=("length", "markdown")), style)
+    assert row_of(board, "a").questions == 38
+    assert any("2 of 80 rows left out: style metadata of an answer is missing (a 2)" in note for note in board.notes)
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_question_for_each_model_is_no_error() -> None:
+    found = battles([(model, "q0", 1 - number, 1) for number, model in enumerate("abc")])
+    board = leaderboard(found, Options(style=("length", "markdown")), random_style(found))
+    assert len(board.scores) == 4
+
+
 def test_a_model_without_answers_has_no_score() -> None:
     found = random_battles(MODELS, 40)
     style = random_style(found)
     board = leaderboard(found, BOTH, Style(style.questions, {name: style.counts[name] for name in
                                                              ("good", "bad", "base")}))
     assert board.score_of("even") is None
-    assert any("no score for 1 models without a usable question: even" in note for note in board.notes)
+    assert any("no score for 1 model without a usable question: even" in note for note in board.notes)
 
 
 def test_without_any_metadata_style_control_is_refused() -> None:

@@ -28,6 +28,9 @@ from automate.yamlfile import Value
 
 REHEARSAL = "rehearsal"
 """The weights of a rehearsed model."""
+BASE = ("name the base's folder as generate.models.<name>.base, or as base_model_name_or_path in adapter_config.json: "
+        "it must be on disk, as compute nodes can't fetch a hub id")
+NO_FILE = "a folder, where the answer file is to be"
 WAIT = "wait until it is written, then run the same command again"
 
 
@@ -161,12 +164,13 @@ def candidate_of(workspace: Workspace, model: str) -> tuple[Candidate, list[Prob
                                "(/checkpoints/{model}), or in api_config.yaml as 'model'")]
     faults: list[Fault] = []
     base = _full(workspace, given.base) if given.base else None
-    if base is not None or _is_adapter(folder):
+    if adapter := base is not None or _is_adapter(folder):
         asked = _adapter(workspace, asked, base, faults)
     else:
         faults += folder_faults(folder)
-    asked = _templated(asked, faults)
-    problems = [Problem(model, str(fault.where), fault.what, _todo(fault)) for fault in faults]
+    if asked.base is not None or not adapter:
+        asked = _templated(asked, faults)
+    problems = [Problem(model, str(fault.where), fault.what, fault.todo or _todo(fault)) for fault in faults]
     return (asked if problems else replace(asked, weights=_fingerprint(asked, problems))), problems
 
 
@@ -202,15 +206,23 @@ def _adapter(workspace: Workspace, asked: Candidate, base: Path | None, faults: 
             faults.append(Fault(folder / ADAPTER_CONFIG, "not there, but a base is given"))
         return asked
     faults += adapter_faults(folder)
-    if base is None:
-        named = [_full(workspace, found.base), folder / found.base] if found.base else []
-        base = next((path for path in named if path.is_dir()), None)
-    if base is None:
-        faults.append(Fault(folder / ADAPTER_CONFIG, f"its base '{found.base}' is no folder on this machine: name it "
-                            "as generate.models.<name>.base"))
+    if base is not None:
+        if not base.is_dir():
+            faults.append(Fault(base, f"generate.models.{asked.model}.base is no folder on this machine", BASE))
+            return asked
+    elif (base := _named_base(workspace, folder, found)) is None:
+        what = f"its base '{found.base}' is no folder on this machine"
+        what = what if found.base else "it names no base (base_model_name_or_path)"
+        faults.append(Fault(folder / ADAPTER_CONFIG, what, BASE))
         return asked
     faults += folder_faults(base)
     return replace(asked, base=base, rank=found.rank)
+
+
+def _named_base(workspace: Workspace, folder: Path, found: Adapter) -> Path | None:
+    """The folder that an adapter's own configuration names as its base's, where there is one."""
+    named = [_full(workspace, found.base), folder / found.base] if found.base else []
+    return next((path for path in named if path.is_dir()), None)
 
 
 def _templated(asked: Candidate, faults: list[Fault]) -> Candidate:
@@ -226,9 +238,10 @@ def _templated(asked: Candidate, faults: list[Fault]) -> Candidate:
     except (OSError, UnicodeDecodeError) as error:
         faults.append(Fault(where, f"a chat template that can't be read: {error}"))
         return asked
-    if text is None:
-        faults.append(Fault(where / "tokenizer_config.json", "no chat template, neither here nor in the settings"))
-    elif (fault := template_fault(text)) is not None:
+    told = where / "tokenizer_config.json"
+    if text is None and not any(fault.where == told for fault in faults):
+        faults.append(Fault(told, "no chat template, neither here nor in the settings"))
+    elif text is not None and (fault := template_fault(text)) is not None:
         faults.append(Fault(where, fault))
     return asked
 
@@ -238,6 +251,8 @@ def candidates(workspace: Workspace, models: Iterable[str]) -> tuple[list[Candid
     good, bad = [], []
     for model in models:
         candidate, problems = candidate_of(workspace, model)
+        if (file := workspace.answer_file(model)).is_dir():
+            problems = [*problems, Problem(model, str(file), NO_FILE, "move that folder away")]
         bad += problems
         good += [] if problems else [candidate]
     return good, bad

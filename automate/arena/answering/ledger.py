@@ -5,6 +5,7 @@ the old file is kept under superseded/."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,6 +66,11 @@ class AnswerLedger:
     def rows_path(self) -> Path:
         return self.workspace.answer_file(self.model)
 
+    @property
+    def _target(self) -> Path:
+        """Where the answer file's rows lie: elsewhere where it is a link, which stays one."""
+        return Path(os.path.realpath(self.rows_path))
+
     def due(self, uids: set[str]) -> list[Due]:
         """What of these questions is still to be asked."""
         wanted = {uid: due for uid, due in self._wanted.items() if uid in uids}
@@ -118,6 +124,8 @@ class AnswerLedger:
         for one in (writer, rows):
             if one is not None:
                 one.close()
+        if rows is not None and rows.path.is_file() and rows.path.stat().st_size == 0:
+            self._target.unlink()  # upstream can't read an empty file
         if writer is not None and writer.path.stat().st_size == 0:
             writer.path.unlink()
         elif writer is not None:
@@ -143,11 +151,14 @@ class AnswerLedger:
         lines += self._rows_read.others
         old = self._rows_read.order
         same = old == lines if in_order else sorted(old) == sorted(lines)
-        if same and not (old and _torn(self.rows_path)):
+        if same and not self._rows_read.marked and not (old and _torn(self.rows_path)):
             return False
         if set(old) - set(lines):
             self._keep_old()
-        replace_file(self.rows_path, [line + b"\n" for line in lines])
+        if lines:
+            replace_file(self._target, [line + b"\n" for line in lines])
+        else:
+            self._target.unlink(missing_ok=True)  # upstream can't read an empty file
         return True
 
     def _keep_old(self) -> None:

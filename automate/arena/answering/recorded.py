@@ -4,13 +4,14 @@ Reads files, never writes; whether something counts is decided by `counts_for` a
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from automate.arena.answering.candidates import REHEARSAL
+from automate.arena.answering.candidates import NO_FILE, REHEARSAL
 from automate.arena.benchmark import Question
 from automate.journal import Record, iter_lines, parse_object, read_journal
 
@@ -57,9 +58,9 @@ def counts_for(made_with: str | None, weights: str | None) -> bool:
 class FileRows:
     """An answer file read against the questions: by uid the last line that counts, and what else is there.
 
-    `lines` are without newline; `stale`: why the rows of a uid don't count (another text, other weights), with
-    `stale_lines` the last of them; `others`: lines of uids that are no question, which are kept; `order`: all lines;
-    `problems`: lines that can't be read.
+    `lines` are without newline and byte order mark (`marked`: there was one); `stale`: why the rows of a uid don't
+    count (another text, other weights), with `stale_lines` the last of them; `others`: lines of uids that are no
+    question, which are kept; `order`: all lines; `problems`: lines that can't be read.
     """
 
     lines: dict[str, bytes] = field(default_factory=dict)
@@ -71,6 +72,7 @@ class FileRows:
     others: list[bytes] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     order: list[bytes] = field(default_factory=list)
+    marked: bool = False
 
 
 def _question_text(row: Mapping[str, Any]) -> str | None:
@@ -111,10 +113,14 @@ def weights_of_row(row: Mapping[str, Any]) -> str | None:
 def read_file(path: Path, questions: Sequence[Question], weights: str | None) -> FileRows:
     """Read an answer file; a missing one is an empty one."""
     out, asked = FileRows(), {question.uid: question.prompt for question in questions}
+    if path.is_dir():
+        out.problems.append(f"{path}: {NO_FILE}")
     if not path.is_file():
         return out
     seen: set[str] = set()
-    for number, line, _ in iter_lines(path):
+    for number, found, _ in iter_lines(path):
+        line = found.removeprefix(codecs.BOM_UTF8)
+        out.marked |= line != found
         out.order.append(line)
         try:
             row = parse_object(line)

@@ -182,7 +182,8 @@ def _of_model(workspace: Workspace, bench: Bench, model: str) -> Iterator[Findin
         yield error("FH111", model, "the baseline can't be judged against itself", "take it off the list", model)
     if bench.known is not None and model not in bench.known:
         near = difflib.get_close_matches(model, bench.known, n=1)
-        yield error("FH102", model, "not in api_config.yaml", (f"did you mean '{near[0]}'? " if near else "")
+        report = note if model in settings.generate.models else error
+        yield report("FH102", model, "not in api_config.yaml", (f"did you mean '{near[0]}'? " if near else "")
                     + f"add it to {workspace.api_config}, or mend the name", model)
 
 
@@ -274,9 +275,9 @@ def check(workspace: Workspace, models: Sequence[str], *, cluster: Cluster | Non
     games, long = 2 * len(bench.questions) * len(ready), [game for game in long if game[1] in ready]
     if long and context:
         found.append(_of_context(long, context, games))
-    if ready:
+    if ready and bench.questions:
         found.append(passed("FH104", "models", f"{len(ready)} of {len(names)} have all {len(bench.questions)} answers"))
-    else:
+    elif not ready:
         found.append(error("FH110", "models", "no model can be judged" if names else "no model is named",
                            f"name models with complete answers in {workspace.answers}"))
     found += [*judge, *machine_findings(workspace, ready, games, cluster, executor, run)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from automate.arena.batches import PlanKind
-from automate.arena.context import load_match
+from automate.arena.context import baseline_map, load_match
 from automate.arena.counting.progress import Progress
 from automate.campaign.answer_counts import AnswerCounts
 from automate.campaign.chain_results import report_words
@@ -32,6 +32,7 @@ from automate.campaign.monitoring.sources import Mark, baseline_answers, inputs,
 from automate.campaign.monitoring.sources import names as names_of
 from automate.campaign.monitoring.vitals import Rates, RunFiles, Vitals, rates, usual_load, vitals
 from automate.campaign.state import CampaignState, look
+from automate.campaign.waiting import asked_for
 from automate.errors import FlockError, StorageError
 from automate.names import baseline_tag
 from automate.workspace import Workspace
@@ -82,7 +83,7 @@ class Watch:
         state = self._state
         names = names_of(workspace, state, problems)
         models = self._count(workspace, names, problems)
-        answers = self._count_answers(workspace, models, problems)
+        answers = self._count_answers(workspace, models, names, problems)
         due = {model.model: model.due for model in models}
         loads = {kind: usual_load(runs_of(runs, kind), workspace.settings.judge.name) for kind in KINDS}
         lines = [job_line(view, now, runs, loads[view.kind], workspace.settings.limits.requeues)
@@ -172,14 +173,18 @@ class Watch:
             kept = self._bare_of[model] = (mark, bare_line(workspace, model))
         return kept[1]
 
-    def _count_answers(self, workspace: Workspace, shown: Sequence[ModelLine],
+    def _count_answers(self, workspace: Workspace, shown: Sequence[ModelLine], names: Sequence[str],
                        problems: list[str]) -> tuple[AnswerLine, ...]:
-        """Answers of all models that were ever in a generation batch; files are read where they were written since.
+        """Answers of models of generation plans; files are read where they were written since.
 
-        `shown`: the models' lines, which tell of bad lines themselves.
+        `shown`: the models' lines, which tell of bad lines themselves. Of plans that nobody handed in, only `names` and
+        the baselines count: others may be slips of the pen.
         """
-        models = list(dict.fromkeys(model for view in self._state.of_kind("generate").batches
-                                    for model in view.batch.models))
+        batches = self._state.of_kind("generate").batches
+        asked = asked_for(workspace, self._state, [view.stored for view in batches])
+        known = {*names, *baseline_map(workspace.settings.baseline).values()}
+        models = list(dict.fromkeys(model for view in batches for model in view.batch.models
+                                    if view.stored.plan.id in asked or view.status is not None or model in known))
         mark = (*models, workspace.settings.model_dump_json())
         try:
             if not models:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from automate.cli.views.cells import Column, cut, row, widths
+from automate.cli.views.cells import Column, cut, row, shortened, widths
 
 
 @dataclass
@@ -93,7 +93,8 @@ def table(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int)
     """A table's title line and rows, two cells in from the left and two between columns."""
     titles = [column.title for column in columns]
     sizes = widths(columns, [titles, *cells], width - 2)
-    lines = ["  " + "  ".join(row(columns, sizes, one)).rstrip() for one in [titles, *cells]]
+    lines = ["  " + "  ".join(row(columns, sizes, one)).rstrip()
+             for one in [titles, *shortened(columns, sizes, cells)]]
     return lines[0], lines[1:]
 
 

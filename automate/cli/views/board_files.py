@@ -37,7 +37,8 @@ def _table_json(table: Table, found: Tables) -> dict[str, object]:
     board = table.board
     if board is None:
         return {"category": table.category, "judges": table.judges, "problem": str(table.problem)}
-    rows = [{**asdict(row.score), "nulls": row.nulls, "flips": row.flips}
+    rows = [{**asdict(row.score), "rank_low": row.score.rank_low or None, "rank_high": row.score.rank_high or None,
+             "nulls": row.nulls, "flips": row.flips}
             for row in rows_of(board, found.quality, found.tallies)]
     return {"category": table.category, "judges": board.judges, "baselines": board.baselines,
             "options": asdict(board.options), "questions": table.questions, "detectable": table.detectable,
@@ -54,10 +55,9 @@ def as_csv(found: Tables) -> str:
         for row in rows_of(table.board, found.quality, found.tallies) if table.board else ():
             score = row.score
             writer.writerow([
-                cell(table.category or "all"), cell("+".join(table.judges)), score.rank_low or row.place,
-                score.rank_high or row.place, cell(score.model), f"{score.score:.4f}", f"{score.low:.4f}",
-                f"{score.high:.4f}", int(score.is_baseline), score.games, score.questions, row.nulls,
-                "" if row.flips is None else f"{row.flips:.4f}"])
+                cell(table.category or "all"), cell("+".join(table.judges)), *row.bounds, cell(score.model),
+                f"{score.score:.4f}", f"{score.low:.4f}", f"{score.high:.4f}", int(score.is_baseline), score.games,
+                score.questions, row.nulls, "" if row.flips is None else f"{row.flips:.4f}"])
     return out.getvalue()
 
 

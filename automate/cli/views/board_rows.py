@@ -27,10 +27,11 @@ class Signs:
     level: str = "┊"
     mark: str = "◂"
     to: str = "–"
+    none: str = "–"
 
 
 UNICODE = Signs()
-ASCII = Signs(top="/", side="|", bottom="\\", line="-", dot="o", level=":", mark="<", to="-")
+ASCII = Signs(top="/", side="|", bottom="\\", line="-", dot="o", level=":", mark="<", to="-", none="-")
 
 
 def signs_for(encoding: str) -> Signs:
@@ -47,17 +48,27 @@ class Row:
     group: str
     nulls: int | None
     flips: float | None
+    comparable: bool = True
 
     @property
     def model(self) -> str:
         return clean(self.score.model)
 
     def ranks(self, to: str) -> str:
-        """The ranks that the model may hold, or its place where they weren't computed."""
+        """The ranks that the model may hold, or its place where they weren't computed; none across baselines."""
+        if not self.comparable:
+            return ""
         low, high = self.score.rank_low, self.score.rank_high
         if not low:
             return str(self.place)
         return str(low) if low == high else f"{low}{to}{high}"
+
+    @property
+    def bounds(self) -> tuple[int | str, int | str]:
+        """Both ranks for other programs; empty across baselines."""
+        if not self.comparable:
+            return "", ""
+        return self.score.rank_low or self.place, self.score.rank_high or self.place
 
     @property
     def interval(self) -> str:
@@ -72,7 +83,7 @@ def rows_of(board: Board, quality: Sequence[Quality], tallies: Sequence[Tally]) 
         questions = sum(one.questions for one in known)
         flips = sum(one.flips * one.questions for one in known if one.questions) / questions if questions else None
         nulls = [sum(one.nulls.values()) for one in tallies if one.model == score.model and one.judge in board.judges]
-        found.append(Row(place, score, group, sum(nulls) if nulls else None, flips))
+        found.append(Row(place, score, group, sum(nulls) if nulls else None, flips, board.comparable))
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from automate.cli.views.board_rows import Row, Signs, axis, picture, rows_of
-from automate.cli.views.cells import Column, clean, fold, row, widths
+from automate.cli.views.cells import Column, clean, fold, row, shortened, widths
 from automate.results.boards import Agreement, Board, Comparison, Quality
 from automate.results.reading.messages import causes, many
 from automate.results.scoring.tables import Table, Tables
@@ -22,10 +22,12 @@ MOST_SAID = 12
 """Warnings, and remarks on files, that are shown; more of them are counted."""
 
 _PICTURE = (12, 32)
+_NAME = 60
+"""Cells of a model's name, however much room there is; CSV and JSON have it whole."""
 _COLUMNS = (
     Column("", least=1),
     Column("rank", "right"),
-    Column("model", least=16, how="middle"),
+    Column("model", least=16, most=_NAME, how="middle"),
     Column("score", "right"),
     Column("interval", "right", drop=2),
     Column("games", "right", drop=4),
@@ -40,7 +42,7 @@ def lines(found: Tables, width: int, signs: Signs) -> list[Text]:
     for table in found.tables:
         out += [*_table(table, found, width, signs), Text()]
     if found.split:
-        out += [*_split(found, width), Text()]
+        out += [*_split(found, width, signs), Text()]
     out += [_folded(text, width) for text in _quality_lines(found.quality)]
     out += [_folded(_agreement(one), width) for one in found.agreement]
     out += _said(found, width)
@@ -84,7 +86,10 @@ def _table(table: Table, found: Tables, width: int, signs: Signs) -> list[Text]:
 def _below(table: Table, board: Board, width: int) -> list[Text]:
     """What the table can show, and how it is to be read."""
     out = []
-    if table.detectable is not None:
+    if table.detectable is None and board.comparable and sum(not score.is_baseline for score in board.scores) > 1:
+        out.append(_folded("Smallest difference between neighbours that can be shown: that can't be said from so few "
+                           "or such uniform verdicts.", width))
+    elif table.detectable is not None:
         out.append(_folded(f"Smallest difference between neighbours that {many(table.questions, 'question')} can "
                            f"show: about {table.detectable:.1f} points (80% power).", width))
     if any(score.rank_high > score.rank_low for score in board.scores):
@@ -115,7 +120,7 @@ def _rows(rows: Sequence[Row], width: int, signs: Signs) -> list[Text]:
     room = min(_PICTURE[1], width - used - 2)
     bounds = axis([one.score for one in rows])
     out = [Text("  ".join(row(_COLUMNS, sizes, titles)).rstrip(), "bold")]
-    for one, texts in zip(rows, cells, strict=True):
+    for one, texts in zip(rows, shortened(_COLUMNS, sizes, cells), strict=True):
         line = Text("  ".join(row(_COLUMNS, sizes, texts)), "cyan" if one.score.is_baseline else "")
         if room >= _PICTURE[0]:
             shown = Text("  " + picture(one.score, bounds, room, signs))
@@ -127,25 +132,37 @@ def _rows(rows: Sequence[Row], width: int, signs: Signs) -> list[Text]:
     return out
 
 
-def _split(found: Tables, width: int) -> list[Text]:
+def _split(found: Tables, width: int, signs: Signs) -> list[Text]:
     """Scores of each category side by side, in the order of the table over all."""
     board = found.tables[0].board
     names = [score.model for score in board.scores if not score.is_baseline] if board else list(found.battles.models)
-    columns = [Column("model", least=16, how="middle"),
+    columns = [Column("model", least=16, most=_NAME, how="middle"),
                *(Column(clean(table.category or ""), "right", least=6) for table in found.split)]
-    cells = [[clean(name), *(_split_cell(table, name) for table in found.split)] for name in names]
+    cells = [[clean(name), *(_split_cell(table, name, signs) for table in found.split)] for name in names]
     titles = [column.title for column in columns]
     sizes = widths(columns, [titles, *cells], width)
-    out = [_folded("By category, each against its own baseline", width, style="bold"),
+    out = [_folded(_split_title(found), width, style="bold"),
            Text("  ".join(row(columns, sizes, titles)).rstrip(), "bold")]
-    out += [Text("  ".join(row(columns, sizes, one)).rstrip()) for one in cells]
+    out += [Text("  ".join(row(columns, sizes, one)).rstrip()) for one in shortened(columns, sizes, cells)]
     return out + [_folded(f"category {table.category}: {table.problem}", width, "! ", "red")
                   for table in found.split if table.problem is not None]
 
 
-def _split_cell(table: Table, model: str) -> str:
+def _split_title(found: Tables) -> str:
+    """What the categories' scores are against: one baseline for all, or each its own."""
+    baselines = dict.fromkeys(name for table in found.split if table.board for name in table.board.baselines)
+    one = all(len(table.board.baselines) == 1 for table in found.split if table.board)
+    against = f"against {clean(next(iter(baselines)))}" if len(baselines) == 1 else \
+        "each against its own baseline" if one else "against several baselines"
+    return f"By category, {against}: score and interval"
+
+
+def _split_cell(table: Table, model: str, signs: Signs) -> str:
     score = table.board.score_of(model) if table.board else None
-    return "-" if score is None else f"{score.score:.1f} ±{(score.high - score.low) / 2:.1f}"
+    if score is None:
+        return signs.none
+    return f"{score.score:.1f}" if score.is_baseline else \
+        f"{score.score:.1f} ({score.low:.1f}{signs.to}{score.high:.1f})"
 
 
 def _comparison(found: Comparison, confidence: float, width: int) -> list[Text]:
@@ -157,7 +174,8 @@ def _comparison(found: Comparison, confidence: float, width: int) -> list[Text]:
         return [_folded(f"{one} minus {two}: no difference can be given on {many(found.questions, 'question')}.",
                         width, style="bold")]
     power = f"They can show a difference of about {found.detectable:.1f} points (80% power)." \
-        if math.isfinite(found.detectable) else "They are too few to show any difference."
+        if found.detectable is not None else ("Which difference they can show can't be said from so few or such "
+                                              "uniform verdicts.")
     return [
         _folded(f"{one} minus {two}: {found.difference:+.1f} points, {confidence:g}% interval {found.low:+.1f} to "
                 f"{found.high:+.1f}, p = {found.p_value:.2g}. {verdict}", width, style="bold"),
@@ -211,11 +229,11 @@ def _listed(texts: Sequence[str], first: str, style: str, what: str, width: int)
 
 def tally_lines(found: Tables, width: int) -> list[Text]:
     """What was read of each model, for where there is no score to show."""
-    columns = (Column("model", least=16, how="middle"), Column("judge", least=8), Column("rows", "right"),
+    columns = (Column("model", least=16, most=_NAME, how="middle"), Column("judge", least=8), Column("rows", "right"),
                Column("games without a verdict", least=12))
     cells = [[clean(one.model), clean(one.judge), f"{one.rows:,}", causes(one.nulls) or "none"]
              for one in found.tallies]
     titles = [column.title for column in columns]
     sizes = widths(columns, [titles, *cells], width)
     return [Text("  ".join(row(columns, sizes, one)).rstrip(), "bold" if one is titles else "")
-            for one in [titles, *cells]]
+            for one in [titles, *shortened(columns, sizes, cells)]]

@@ -53,6 +53,42 @@ def middle(text: str, width: int, ellipsis: str = ELLIPSIS) -> str:
     return set_cell_size(text, room - tail) + ellipsis + back
 
 
+def apart(names: Sequence[str], width: int, ellipsis: str = ELLIPSIS) -> list[str]:
+    """Names in at most `width` cells each, different ones staying different where there is room for that.
+
+    Shortened in the middle; where that makes several alike, what they have in common is left out instead, and what is
+    still alike is numbered.
+    """
+    found = {name: middle(name, width, ellipsis) for name in names}
+    alike: dict[str, list[str]] = {}
+    for name, short in found.items():
+        alike.setdefault(short, []).append(name)
+    for group in alike.values():
+        if len(group) > 1:
+            found.update(zip(group, _different(group, width, ellipsis), strict=True))
+    return [found[name] for name in names]
+
+
+def _different(names: Sequence[str], width: int, ellipsis: str) -> list[str]:
+    """Short forms of names that are alike when shortened in the middle: the part that differs stays whole."""
+    start = _common(names)
+    end = _common([name[start:][::-1] for name in names])
+    cores = [name[start:len(name) - end] for name in names]
+    room = width - max(map(cell_len, cores))
+    if room < 1:
+        return [cut(core, width - len(f" {place}"), ellipsis) + f" {place}" for place, core in enumerate(cores, 1)]
+    first, last = names[0][:start], names[0][len(names[0]) - end:]
+    head = cut(first, max(room // 2, room - cell_len(last)), ellipsis)
+    left = room - cell_len(head)
+    tail = last if cell_len(last) <= left else (ellipsis + set_cell_size(last[::-1], left - 1)[::-1]) if left else ""
+    return [head + core + tail for core in cores]
+
+
+def _common(names: Sequence[str]) -> int:
+    """How many characters all of them begin with."""
+    return next((at for at, chars in enumerate(zip(*names, strict=False)) if len(set(chars)) > 1), min(map(len, names)))
+
+
 def pad(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
     """Exactly `width` cells, where the text is not wider already."""
     space = " " * max(0, width - cell_len(text))
@@ -96,6 +132,16 @@ class Column:
     least: int = 0
     most: int = 10_000
     how: Literal["cut", "middle"] = "cut"
+
+
+def shortened(columns: Sequence[Column], sizes: Sequence[int], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Rows whose names, in columns that are shortened in the middle, fit and stay apart."""
+    shown = [list(one) for one in rows]
+    for at, (column, size) in enumerate(zip(columns, sizes, strict=True)):
+        if column.how == "middle" and size:
+            for one, text in zip(shown, apart([one[at] for one in rows], size), strict=True):
+                one[at] = text
+    return shown
 
 
 def widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, gap: int = 2) -> list[int]:

@@ -35,8 +35,10 @@ def print_chain(console: Console, workspace: Workspace, prepared: GenerationPrep
     for model, why in links.without.items():
         console.print(f"[yellow]{escape(model)} is left out[/]: it has no answers, and none can be generated: "
                       + escape(visible(why)))
-    if links.complete:
-        console.print(f"{len(links.complete)} model(s) complete, left out: {escape(some(links.complete))}")
+    print_lost(console, links)
+    whole = [model for model in links.complete if model not in links.lost]
+    if whole:
+        console.print(f"{len(whole)} model(s) complete, left out: {escape(some(whole))}")
     lines = chain_lines(prepared, links, models, str(workspace.results.relative_to(workspace.root)) + "/")
     if not lines:
         console.print("[green]Nothing to generate or to judge.[/]")
@@ -49,6 +51,15 @@ def print_chain(console: Console, workspace: Workspace, prepared: GenerationPrep
     for line in lines:
         table.add_row(*(escape(text) for text in (line.job, line.models, line.work, line.starts)))
     console.print(table)
+
+
+def print_lost(console: Console, links: Links) -> None:
+    """Models that were asked questions in vain, and are judged without these."""
+    from rich.markup import escape
+
+    for model, causes in links.lost.items():
+        rest = "its other games are played" if model in links.complete else "judged without them"
+        console.print(f"[yellow]{escape(model)}[/]: answers given up ({escape(causes)}); {rest}", soft_wrap=True)
 
 
 def print_how(console: Console, workspace: Workspace, prepared: GenerationPrepared, links: Links) -> None:

@@ -186,7 +186,7 @@ def _bests(curves: Curves, width: int, signs: Signs) -> list[str]:
         return []
     columns = [Column("best of"), Column("checkpoint", least=16, how="middle"), Column("score", "right"),
                Column("interval", "right"), Column("sure", "right"), Column("of", "right", drop=1),
-               Column("next best", least=12, drop=2, how="middle")]
+               Column("next best", least=20, drop=2, how="middle")]
     cells = [["all" if best.group == "all" else clean(f"{best.group} {best.value}"),
               clean(best.point.checkpoint.model), f"{best.point.score:.1f}",
               f"{best.point.low:.1f} {signs.to} {best.point.high:.1f}", _percent(best.share if best.of > 1 else None),

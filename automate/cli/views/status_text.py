@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from automate.arena.audit_words import (
@@ -93,7 +93,8 @@ def print_audit(console: Console, found: Audit, busy: Busy) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("model", overflow="fold")
+    longest = max((len(model.model) for model in found.models), default=0)
+    table.add_column("model", overflow="fold", min_width=min(longest, 60))
     for name in ("answers", "judgments"):
         table.add_column(name, no_wrap=True)
     table.add_column("what lacks or is wrong", overflow="fold")
@@ -143,6 +144,10 @@ def print_totals(console: Console, found: Audit, problems: Sequence[str], at_wor
         console.print("No models are named.")
     elif found.complete:
         console.print("[green]Nothing is missing.[/]")
+    elif not found.to_do:
+        lost = sum(one.given_up for one in (*(model.answers for model in found.models), *found.baselines))
+        console.print(f"Nothing is left to do. {plain('answer was', 'answers were', lost)} given up after "
+                      "limits.attempts tries, and their games can't be judged.", soft_wrap=True)
     else:
         console.print("Next: [bold]flock-hpc repair --dry-run[/] says what would run, "
                       "[bold]flock-hpc repair --submit[/] does it.")
@@ -178,10 +183,14 @@ def _asked(repair: Repair, found: AnswersAudit) -> list[str]:
 
 
 def _judged(repair: Repair, model: ModelAudit) -> list[str]:
-    due, again = repair.games[model.model], repair.games[model.model] - model.games.due - model.games.unanswered
-    parts = games_due(model.games)
-    if repair.attempts is not None and again > 0:
-        parts.append(f"{again:,} asked again that ended without a label")
+    due, games = repair.games[model.model], model.games
+    parts, more = games_due(replace(games, unanswered=0)) if games.due or games.state == "missing" else [], due
+    more -= games.due if games.known else 0
+    again = min(more, games.final) if model.model in repair.again else 0
+    if again > 0:
+        parts.append(f"{again:,} asked again that ended without a label ({nulls(games.nulls)})")
+    if more > again and parts != ["no judgments"]:
+        parts.append(f"{plain('game', 'games', more - again)} with answers to come")
     return [f"{plain('game', 'games', due)}: {joined(parts)}"]
 
 

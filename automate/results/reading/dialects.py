@@ -251,5 +251,5 @@ def _total(count: _Count) -> float:
     """A count, or the sum of its kinds (h1..h6, ordered and unordered, ** and __); NaN where there is none."""
     if isinstance(count, dict):
         known = [value for value in count.values() if value is not None]
-        return float(sum(known)) if known else math.nan
-    return math.nan if count is None or count < 0 else float(count)
+        count = sum(known) if known else None
+    return math.nan if count is None or not 0 <= count < math.inf else float(count)

@@ -61,10 +61,18 @@ class BenchFolder:
         if not folder.is_dir():
             raise DataError(f"no judgments of judge '{judge}'", where=str(self.judgments),
                             todo=f"judges that are there: {named(self.judges())}; name one with --judge")
-        files = _jsonl(folder)
-        if baseline is not None and name_problem(baseline) is None:
-            files += _jsonl(folder / f"{OTHER_BASELINE}{baseline}")
+        files = [path for path in self._named(folder, baseline) if path.is_file()]
         return sorted(files, key=lambda path: (path.name, len(path.parts)))
+
+    def no_files(self, judge: str, baseline: str | None = None) -> list[Path]:
+        """What is called as a judgment file of a judge but is none: folders, pipes, links that lead nowhere."""
+        return sorted(path for path in self._named(self.judgments / self._checked(judge), baseline)
+                      if not path.is_file())
+
+    @staticmethod
+    def _named(folder: Path, baseline: str | None) -> list[Path]:
+        other = baseline is not None and name_problem(baseline) is None
+        return _jsonl(folder) + (_jsonl(folder / f"{OTHER_BASELINE}{baseline}") if other else [])
 
     def other_baselines(self, judge: str) -> list[str]:
         """Baselines that have a folder of their own under a judge."""

@@ -149,6 +149,18 @@ class _Read:
                             baselines=[against or UNNAMED for _, against in found.rows])
 
 
+def _nothing(folder: BenchFolder, judges: Sequence[str], models: Collection[str] | None,
+             there: Sequence[str]) -> DataError:
+    """No file was read: what was asked for, and what there is."""
+    where = ", ".join(str(folder.judgments / judge) for judge in judges)
+    if models is None or not there:
+        return DataError("no judgment files", where=where,
+                         todo="judge models first, or name another judge with --judge")
+    asked = sorted(models)
+    return DataError(f"no judgments of {named(asked)}{messages.nearest(asked, there)}", where=where,
+                     todo=f"models that are there: {named(sorted(there))}")
+
+
 def read_judgments(folder: BenchFolder, judges: Sequence[str], models: Collection[str] | None = None, *,
                    baseline: str | None = None) -> Judgments:
     """All rows of some judges' files, by file name, as columns. A model is called as its file is.
@@ -160,16 +172,18 @@ def read_judgments(folder: BenchFolder, judges: Sequence[str], models: Collectio
     questions = read_question_set(folder)
     read = _Read()
     for judge in judges:
+        read.notes += map(messages.no_file, folder.no_files(judge, baseline))
         for found in _found_files(folder, judge, models, baseline):
             read.add(found, folder, questions, baseline)
+    there = list(dict.fromkeys(path.name.removesuffix(".jsonl") for judge in judges
+                               for path in folder.judgment_files(judge, baseline)))
     if not read.tallies:
-        raise DataError("no judgment files" + (" of the models asked for" if models is not None else ""),
-                        where=str(folder.judgments), todo="judge them first, or name another judge with --judge")
+        raise _nothing(folder, judges, models, there)
     battles = read.columns.battles()
     if baseline is not None and read.baselines and not len(battles):
-        there = [*read.baselines, *(name for judge in judges for name in folder.other_baselines(judge))]
+        others = [*read.baselines, *(name for judge in judges for name in folder.other_baselines(judge))]
         raise DataError(f"no games against baseline '{baseline}'", where=str(folder.judgments),
-                        todo=f"baselines that are there: {named(dict.fromkeys(there))}")
+                        todo=f"baselines that are there: {named(dict.fromkeys(others))}")
     known = questions.known(battles) if questions else None
     notes = [*read.notes, *messages.all_incomplete(read.incomplete)]
     notes += [messages.one_name(name, files) for (_, name), files in read.holders.items() if len(files) > 1]
@@ -179,5 +193,5 @@ def read_judgments(folder: BenchFolder, judges: Sequence[str], models: Collectio
     kept = battles if known is None else _only(battles, known)
     notes += notes_of_all(folder, battles, kept, questions)
     missing = sorted(set(models or ()) - {tally.model for tally in read.tallies})
-    notes += [messages.missing_models(missing, folder.judgments)] if missing else []
+    notes += [messages.missing_models(missing, folder.judgments, there)] if missing else []
     return Judgments(kept, tuple(read.tallies), tuple(notes))

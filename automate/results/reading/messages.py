@@ -4,14 +4,19 @@ Pure; a sentence names the file, the count and, where there is something to do, 
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from automate.results.battles import Tally
 from automate.results.reading.folder import named
 
 MOST_FILES = 5
 """Files of one kind that are named one by one."""
+
+MOST_COMPARED = 5000
+"""Names that are looked through for one that is like another."""
 
 CAUSE_WORDS = {"too_long": "too long for the judge", "refused": "refused", "unparsed": "no label in the reply",
                "null": "null", "bad_label": "a label that none knows", "missing_game": "game missing"}
@@ -27,6 +32,13 @@ def causes(nulls: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {CAUSE_WORDS.get(cause, cause)}" for cause, count in nulls.items() if count)
 
 
+def no_file(path: Path) -> str:
+    """Something that is called as a file of judgments and is none."""
+    what = "a link that leads nowhere" if path.is_symlink() and not path.exists() else \
+        "a folder" if path.is_dir() else "a pipe, socket or device" if path.exists() else "gone by now"
+    return f"{path}: left out: {what}, not a file of judgments"
+
+
 def no_questions(path: object) -> str:
     """The questions file is not there."""
     return f"{path}: no questions file, so it can't be told which questions are missing"
@@ -36,6 +48,17 @@ def other_question_set(path: object, unknown: int, examples: Sequence[str]) -> s
     """Some rows are of questions that the questions file lacks."""
     return (f"{path}: a question set of another version: {many(unknown, 'row')} of questions that are not in it "
             f"(such as {named(examples, 2)}); they are left out")
+
+
+def lost_questions(path: object, unusable: int, rows: int, examples: Sequence[str]) -> str:
+    """Some rows are of questions that a questions file with damaged lines lacks."""
+    return (f"{path}: {many(rows, 'row')} of questions that are not in it (such as {named(examples, 2)}), likely in "
+            f"its {many(unusable, 'line')} that can't be read; they are left out until the file is mended")
+
+
+def repeated_question(path: object, uid: str, line: int, first: int) -> str:
+    """A question that stands twice in the questions file."""
+    return f"{path}:{line}: question {uid!r} stands there again (first in line {first}); the last line counts"
 
 
 def useless_question_set(path: object, rows: int) -> str:
@@ -123,9 +146,16 @@ def unjudged(count: int, models: int) -> str:
     return f"{many(count, 'question')} of the questions file not judged for any of {many(models, 'model')}"
 
 
-def missing_models(models: Sequence[str], folder: object) -> str:
+def missing_models(models: Sequence[str], folder: object, there: Sequence[str] = ()) -> str:
     """Models asked for that have no judgments."""
-    return f"{folder}: no judgments of {named(models)}"
+    return f"{folder}: no judgments of {named(models)}{nearest(models, there)}"
+
+
+def nearest(models: Sequence[str], there: Sequence[str]) -> str:
+    """Names that are there and like those that were asked for."""
+    near = dict.fromkeys(one for model in models[:MOST_FILES]
+                         for one in difflib.get_close_matches(model, there[:MOST_COMPARED], n=2, cutoff=0.5))
+    return f"; like it there {'is' if len(near) == 1 else 'are'} {named(near, 4)}" if near else ""
 
 
 def no_answers(model: str, path: object) -> str:

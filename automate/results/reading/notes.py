@@ -22,13 +22,16 @@ def _question_notes(folder: BenchFolder, battles: Battles, kept: Battles, questi
         return [messages.no_questions(folder.questions)]
     if not len(battles):
         return []
+    notes = list(questions.problems)
     judged = questions.categories.keys() & set(battles.questions)
     if not judged:
-        return [messages.useless_question_set(questions.path, len(battles))]
-    notes = []
+        return [*notes, messages.useless_question_set(questions.path, len(battles))]
     if len(kept) < len(battles):
         unknown = [uid for uid in battles.questions if uid not in judged]
-        notes.append(messages.other_question_set(questions.path, len(battles) - len(kept), unknown))
+        rows = len(battles) - len(kept)
+        notes.append(messages.lost_questions(questions.path, questions.unusable, rows, unknown)
+                     if len(unknown) <= questions.unusable
+                     else messages.other_question_set(questions.path, rows, unknown))
     unjudged = len(questions.categories) - len(judged)
     if unjudged:
         notes.append(messages.unjudged(unjudged, len(kept.models)))

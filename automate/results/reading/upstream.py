@@ -14,7 +14,7 @@ from automate.results.reading.columns import UNNAMED, Columns
 from automate.results.reading.dialects import BadLine, FoundRow, read_row
 from automate.results.reading.folder import BenchFolder
 from automate.results.reading.lines import BadLines, lines_of
-from automate.results.reading.messages import causes
+from automate.results.reading.messages import causes, no_file
 
 _STOPS = {"bad_label", "missing_game"}
 
@@ -24,10 +24,12 @@ class Upstream:
     """Rows as upstream takes them, with those that have a null game or score: it counts and drops them itself.
 
     `notes`: rows that it would have stopped at (labels that none knows, rows with one game); they are left out.
+    `files`: how many were read.
     """
 
     battles: Battles
     notes: tuple[str, ...]
+    files: int = 0
 
 
 def read_as_upstream(folder: BenchFolder, judges: Sequence[str], models: Collection[str] | None = None, *,
@@ -35,9 +37,12 @@ def read_as_upstream(folder: BenchFolder, judges: Sequence[str], models: Collect
     """Every row of every file as it stands: doubles count twice, models are called as the rows say."""
     columns = Columns()
     notes: list[str] = []
+    files = 0
     for judge in judges:
+        notes += map(no_file, folder.no_files(judge))
         for path in folder.judgment_files(judge):
             bad = BadLines()
+            files += 1
             named = [(row, (row.model or path.name.removesuffix(".jsonl")).rpartition("/")[2])
                      for row in _rows(path, bad) if baseline in (None, row.baseline)]
             kept = [(row, model) for row, model in named if models is None or model in models]
@@ -45,7 +50,7 @@ def read_as_upstream(folder: BenchFolder, judges: Sequence[str], models: Collect
                            categories=[row.category or folder.bench for row, _ in kept],
                            baselines=[row.baseline or UNNAMED for row, _ in kept], judge=judge)
             notes += bad.said
-    return Upstream(columns.battles(), tuple(notes))
+    return Upstream(columns.battles(), tuple(notes), files)
 
 
 def _rows(path: Path, bad: BadLines) -> Iterator[FoundRow]:

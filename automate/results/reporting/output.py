@@ -16,7 +16,7 @@ from automate.journal import replace_file
 
 _OWN = re.compile(r"/dev/(?:fd/(\d{1,6})|(stdout)|(stderr))|/proc/self/fd/(\d{1,6})")
 _INSIDE = ("model_judgment", "model_answer")
-_STATE = ".flock-hpc"
+_STATE, _OWN_WORKSPACES = ".flock-hpc", "rehearsals"
 _ELSEWHERE = "name another file, such as one in 'results/'"
 
 
@@ -50,7 +50,8 @@ def target(path: Path, inputs: Iterable[Path] = ()) -> Target:
     or answers, and the records of a workspace. Raises DataError for these, for what is no regular file, and where more
     than the last folder would have to be made; StorageError where it can't be told.
     """
-    own = _OWN.fullmatch(os.path.abspath(path))  # lexically: following it would lead to what it is redirected to
+    plain = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow it to what it is redirected to
+    own = _OWN.fullmatch(plain)
     if own is not None:
         return Target(path, {"stdout": 1, "stderr": 2}.get(own[2] or own[3] or "") or int(own[1] or own[4]))
     try:
@@ -84,6 +85,6 @@ def _check_inputs(path: Path, real: Path, inputs: tuple[Path, ...]) -> None:
             raise DataError(f"not written: results are computed from {folder}, and would overwrite it"
                             if folder == real else f"not written: it lies in {folder}, which results are computed from",
                             where=str(path), todo=_ELSEWHERE)
-        if folder != real and (folder.name == _STATE or any((folder / name).is_dir() for name in _INSIDE)):
-            what = "records of a workspace" if folder.name == _STATE else "judgments or answers"
-            raise DataError(f"not written: {folder} holds {what}", where=str(path), todo=_ELSEWHERE)
+        if folder.name in _INSIDE or (folder.parent.name == _STATE and folder.name != _OWN_WORKSPACES):
+            what = "judgments or answers" if folder.name in _INSIDE else "records of a workspace"
+            raise DataError(f"not written: {folder} is for {what}", where=str(path), todo=_ELSEWHERE)

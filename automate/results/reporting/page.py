@@ -18,7 +18,7 @@ from automate.resources import templates_dir
 from automate.results.boards import Quality
 from automate.results.reporting.content import Content, PackedGames
 from automate.results.reporting.summary import confidence, p_value, percent, points
-from automate.results.reporting.tables import WIDTH, board_rows, category_rows
+from automate.results.reporting.tables import board_rows, category_rows
 
 
 def clean(value: object) -> object:
@@ -80,7 +80,7 @@ def render(content: Content) -> str:
     rows, axis = board_rows(content)
     judges = tuple(one for one in content.quality if one.model is None)
     return _environment().get_template("page.html.j2").render(
-        content=content, board=content.board, rows=rows, axis=axis, width=WIDTH, games=content.games,
+        content=content, board=content.board, rows=rows, axis=axis, games=content.games,
         categories=category_rows(content.board, content.by_category), judges=judges,
         by_model=tuple(one for one in content.quality if one.model is not None), nulls=_nulls,
         confidence=confidence(content.board), style=style, script=script, policy=policy(style, script),

@@ -100,7 +100,7 @@ def _scored(battles: Battles, options: Options, style: Style | None) -> tuple[Sc
     """The leaderboard with ranks, or an empty one and the reason why there is none."""
     try:
         found = scored(battles, options, style)
-        return replace(found, board=ranked(found, battles, options)), ""
+        return replace(found, board=ranked(found, battles, options, style)), ""
     except FlockError as error:
         return Scored(Board((), options, battles.baselines, battles.judges), np.zeros((0, 0))), error.what
 
@@ -133,7 +133,7 @@ def _by_category(battles: Battles, options: Options) -> dict[str, Board]:
 def _compare(battles: Battles, board: Board, options: Options) -> Comparison | None:
     """The best model and the second."""
     scores = contenders(board)
-    if len(scores) < 2:
+    if len(scores) < 2 or not board.comparable:
         return None
     try:
         return compare(battles, scores[0].model, scores[1].model, replace(options, style=()))

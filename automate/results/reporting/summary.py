@@ -56,6 +56,9 @@ def summarize(board: Board, comparison: Comparison | None = None, styled: Board 
     scores = contenders(board)
     if not scores:
         return ("No model has a game with a verdict: there is nothing to compare yet.",)
+    if not board.comparable:
+        return (f"{len(scores)} models were judged against {listed(board.baselines)}. Scores against different "
+                "baselines can't be compared, so no model is called the best, and there are no ranks.",)
     sentences = [_best(board, scores), _lead(board, scores, comparison), _alone(scores),
                  _against_baseline(board, scores), _with_style(board, styled),
                  _in_categories(scores[0], by_category or {})]
@@ -76,7 +79,8 @@ def _lead(board: Board, scores: Sequence[Score], comparison: Comparison | None) 
     found = (f"{points(comparison.difference)} points ({confidence(board)} interval of the difference "
              f"{points(comparison.low)} to {points(comparison.high)}, {p_value(comparison.p_value)})")
     seen = (f"With these {comparison.questions:,} questions a difference of {points(comparison.detectable)} points "
-            "can be seen.")
+            "can be seen." if comparison.detectable is not None else "So few, or such uniform, verdicts don't tell "
+            "which difference could be seen.")
     if comparison.low > 0 and comparison.second in _level(scores):
         return f"Taken alone, its lead over {comparison.second} is {found}. {seen}"
     if comparison.low > 0:
@@ -146,12 +150,16 @@ def _in_categories(best: Score, by_category: Mapping[str, Board]) -> str:
 
 
 def warn(boards: Sequence[Board], quality: Sequence[Quality]) -> tuple[str, ...]:
-    """What makes the ranking unsafe: the boards' own warnings and the judges' over all models, each once."""
-    said = [text for board in boards for text in board.warnings]
+    """What makes the ranking unsafe: the boards' own warnings and the judges', over all models and of each, each once.
+
+    What only a style-controlled board says is said to be so: its fit is of fewer questions.
+    """
+    plain = {text for board in boards if not board.options.style for text in board.warnings}
+    said = [text if not board.options.style or text in plain else f"with style control: {text}"
+            for board in boards for text in board.warnings]
     for one in quality:
-        if one.model is None:
-            said += one.warnings
-            if one.flips >= FLIPS_UNSAFE and not one.warnings:
-                said.append(f"judge '{one.judge}': on {percent(one.flips, 0)} of the questions the two orders name "
-                            "different winners")
+        said += one.warnings
+        if one.model is None and one.flips >= FLIPS_UNSAFE and not one.warnings:
+            said.append(f"judge '{one.judge}': on {percent(one.flips, 0)} of the questions the two orders name "
+                        "different winners")
     return tuple(dict.fromkeys(said))

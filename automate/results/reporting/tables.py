@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from automate.results.boards import Board, Quality, Score
 from automate.results.reporting.content import Content
 
-WIDTH = 130
-"""Width of an interval bar's picture; its places are given in these units."""
+WIDTH, EDGE = 100, 1.5
+"""An interval bar's places are percent of its picture's width; so much is left free at both ends for a dot."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Places of an interval's ends, its score and the baseline's 50 in a picture WIDTH wide."""
+    """Places of an interval's ends, its score and the baseline's 50, in percent of a picture's width."""
 
     low: float
     high: float
@@ -34,7 +34,7 @@ class Axis:
 
     def place(self, value: float) -> float:
         inside = min(max(value, self.start), self.end)
-        return round(4 + (WIDTH - 8) * (inside - self.start) / (self.end - self.start), 1)
+        return round(EDGE + (WIDTH - 2 * EDGE) * (inside - self.start) / (self.end - self.start), 1)
 
     def bar(self, score: Score) -> Bar | None:
         if not math.isfinite(score.score):
@@ -79,8 +79,10 @@ def axis_of(scores: Sequence[Score]) -> Axis:
     return Axis(float(start), float(end if end > start else start + 10))
 
 
-def ranks(score: Score, place: int) -> str:
-    """The ranks that a model may hold, or its place where they are not known."""
+def ranks(score: Score, place: int, comparable: bool = True) -> str:
+    """The ranks that a model may hold, or its place where they are not known; none on a board that has none."""
+    if not comparable:
+        return "–"
     if not score.rank_low:
         return str(place)
     same = score.rank_low == score.rank_high
@@ -93,12 +95,14 @@ def board_rows(content: Content) -> tuple[tuple[Row, ...], Axis]:
     styled = {score.model: (place, score)
               for place, score in enumerate(content.styled.scores if content.styled else (), 1)}
     games = {one.model: place for place, one in enumerate(content.games.models) if one.questions}
+    comparable = content.styled.comparable if content.styled else True
     rows = []
     for place, score in enumerate(content.board.scores, 1):
         second = styled.get(score.model)
         flips, nulls = _quality_of(content.quality, score.model)
-        rows.append(Row(place, ranks(score, place), score, axis.bar(score), second[1] if second else None,
-                        ranks(second[1], second[0]) if second else "", flips, nulls, games.get(score.model)))
+        controlled = ranks(second[1], second[0], comparable) if second else ""
+        rows.append(Row(place, ranks(score, place, content.board.comparable), score, axis.bar(score),
+                        second[1] if second else None, controlled, flips, nulls, games.get(score.model)))
     return tuple(rows), axis
 
 

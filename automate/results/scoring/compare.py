@@ -4,7 +4,9 @@ Never compares scores as if they were independent: all resampling is paired by q
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +15,17 @@ from scipy.special import stdtr, stdtrit
 from automate.errors import DataError
 from automate.results.battles import Battles, Floats, Style
 from automate.results.boards import Board, Comparison, Options
-from automate.results.scoring.intervals import quantile, question_scores, resampled_scores, spread, spreads
-from automate.results.scoring.scores import Scored, baselines_of, scored
+from automate.results.scoring.intervals import quantile
+from automate.results.scoring.pairs import Pairs, known_only, pairs, played
+from automate.results.scoring.scores import Scored, baselines_of
 
 POWER = 0.8
 EXACT = 1e-9
 """Points: a smaller standard error, or a smaller difference, is rounding."""
+MOST_POINTS = 100.0
+"""No difference can be larger."""
+NOBODY = Pairs(np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)))
+"""The pairs of a board with one score."""
 
 
 def compare(battles: Battles, first: str, second: str, options: Options, style: Style | None = None) -> Comparison:
@@ -31,16 +38,15 @@ def compare(battles: Battles, first: str, second: str, options: Options, style: 
     """
     options = replace(options, mode="default")
     _known(battles, (first, second), options)
-    won, weight = question_scores(battles, options)
-    rows = [battles.models.index(name) if name in battles.models else None for name in (first, second)]
-    shared = np.flatnonzero(np.all([weight[row] > 0 for row in rows if row is not None], axis=0))
-    if not len(shared):
+    models = [battles.models.index(name) if name in battles.models else None for name in (first, second)]
+    won, weight = played(known_only(battles, options, style), options, models)
+    shared = (weight > 0).all(axis=0)
+    if not shared.any():
         raise DataError(f"{first} and {second} have no question in common that has verdicts in both games",
                         todo="judge the missing games, or compare other models")
-    part = battles.take(np.isin(battles.question, shared))
-    value, rounds = _difference(part, rows, options, style)
-    shares = [_shares(won, weight, row, shared) for row in rows]
-    return _comparison((first, second), value, rounds, shares, options)
+    found = pairs(battles, options, models, style)
+    shares = won[:, shared] / weight[:, shared]
+    return _comparison((first, second), found, shares, options)
 
 
 def _known(battles: Battles, names: tuple[str, str], options: Options) -> None:
@@ -52,26 +58,9 @@ def _known(battles: Battles, names: tuple[str, str], options: Options) -> None:
             raise DataError(f"no judgments of {name}", todo="name one of: " + ", ".join(battles.models))
 
 
-def _difference(part: Battles, rows: list[int | None], options: Options, style: Style | None) -> tuple[float, Floats]:
-    """The difference in points, and in each round."""
-    whole = scored(part, options, style)
-    rounds = whole.rounds
-    found = [whole.board.score_of(part.models[row]) if row is not None else None for row in rows]
-    values = [score.score if score else 50.0 if row is None else float("nan")
-              for score, row in zip(found, rows, strict=True)]
-    each = [np.full(len(rounds), 50.0) if row is None else rounds[:, row] for row in rows]
-    return values[0] - values[1], each[0] - each[1]
-
-
-def _shares(won: Floats, weight: Floats, row: int | None, shared: NDArray[np.intp]) -> Floats:
-    """Share of each shared question that a model won."""
-    return np.full(len(shared), 0.5) if row is None else won[row, shared] / weight[row, shared]
-
-
-def _comparison(names: tuple[str, str], value: float, rounds: Floats, shares: list[Floats],
-                options: Options) -> Comparison:
-    questions = len(shares[0])
-    error = spread(rounds, questions)
+def _comparison(names: tuple[str, str], found: Pairs, shares: Floats, options: Options) -> Comparison:
+    """Of the pair's difference; `shares` of each shared question that the two models won, shape (2, questions)."""
+    value, error, questions = float(found.differences[0, 1]), float(found.errors[0, 1]), shares.shape[1]
     reach = quantile(options.confidence, questions) * error
     low, high = (-100.0, 100.0) if not np.isfinite(error) else (max(value - reach, -100.0), min(value + reach, 100.0))
     ahead = np.sign(np.round(shares[0] - shares[1], 12))
@@ -94,56 +83,69 @@ def p_values(differences: Floats, errors: Floats, questions: Floats) -> Floats:
     return found
 
 
-def detectable(error: float, questions: int, confidence: float) -> float:
-    """The true difference in points that would be found with 80 % power, given this standard error."""
-    return float((quantile(confidence, questions) + stdtrit(max(questions - 1, 1), POWER)) * error)
+def detectable(error: float, questions: int, confidence: float) -> float | None:
+    """The true difference in points that would be found with 80 % power, given this standard error.
+
+    None where it can't be said: verdicts that don't vary at all, or so few questions that it would be over 100 points.
+    """
+    if not error > EXACT or questions < 2:
+        return None
+    found = float((quantile(confidence, questions) + stdtrit(questions - 1, POWER)) * error)
+    return found if found <= MOST_POINTS else None
 
 
-def ranked(found: Scored, battles: Battles, options: Options) -> Board:
+def ranked(found: Scored, battles: Battles, options: Options, style: Style | None = None) -> Board:
     """A scored board with the ranks that each model may hold, from the rounds that it was made from."""
-    return groups(found.board, battles, options, rounds=found.rounds) if len(found.board.scores) > 1 else found.board
+    return groups(found.board, battles, options, style, whole=found)
 
 
 def groups(board: Board, battles: Battles, options: Options, style: Style | None = None, *,
-           rounds: Floats | None = None) -> Board:
+           whole: Scored | None = None) -> Board:
     """The board with the ranks that each model may hold.
 
-    All pairs are compared, paired by question; p-values are corrected for the number of pairs (Holm, 1979), so that
-    with the options' confidence all ranges hold at once. A model's best rank is 1 and the number of models that are
-    surely better; its worst leaves room for those that are surely worse. The baseline takes part. `rounds`: the
-    resampled scores of the same battles and options, if they are at hand.
+    All pairs are compared, each on the questions that both have and paired by question, as `compare` does; p-values are
+    corrected for the number of pairs (Holm, 1979), so that with the options' confidence all ranges hold at once. A
+    model's best rank is 1 and the number of models that are surely better; its worst leaves room for those that are
+    surely worse. The baseline takes part. `whole`: the scores of the same battles and options, if they are at hand.
     """
+    return standing(board, battles, options, style, whole=whole)[0]
+
+
+def standing(board: Board, battles: Battles, options: Options, style: Style | None = None, *,
+             whole: Scored | None = None) -> tuple[Board, Pairs]:
+    """The same, and the pairs in the board's order that it rests on; no ranks where the board says it has none."""
+    if not board.comparable:
+        return board, NOBODY
+    places = {name: place for place, name in enumerate(battles.models)}
+    models = [None if score.is_baseline else places[score.model] for score in board.scores]
+    options = replace(options, mode="default")
+    found = pairs(battles, options, models, style, whole) if len(models) > 1 else NOBODY
+    return with_ranks(board, found, options.confidence), found
+
+
+def with_ranks(board: Board, found: Pairs, confidence: float) -> Board:
+    """The board with the ranks that follow from all its pairs, in its order."""
     total = len(board.scores)
-    if rounds is None:
-        rounds = resampled_scores(battles, replace(options, mode="default"), style)
-    first, second = np.triu_indices(total, 1)
-    sure = holm(_p_values(board, _columns(board, battles, rounds)), 1.0 - options.confidence / 100.0)
-    values = np.array([score.score for score in board.scores])
-    ahead, better = values[first] >= values[second], np.zeros((total, total), np.bool_)
-    better[np.where(ahead, first, second), np.where(ahead, second, first)] = sure
+    upper = np.triu_indices(total, 1)
+    differences = found.differences[upper]
+    sure = holm(p_values(differences, found.errors[upper], found.questions[upper]), 1.0 - confidence / 100.0)
+    better = np.zeros((total, total), np.bool_)
+    better[upper] = sure & (differences > 0)
+    better.T[upper] = sure & (differences < 0)
     scores = [replace(score, rank_low=1 + int(better[:, at].sum()), rank_high=total - int(better[at].sum()))
               for at, score in enumerate(board.scores)]
     return replace(board, scores=tuple(scores))
 
 
-def _columns(board: Board, battles: Battles, rounds: Floats) -> Floats:
-    """The rounds of the board's scores in its order, shape (rounds, scores); 50 for the baseline."""
-    places = {name: place for place, name in enumerate(battles.models)}
-    return np.stack([np.full(len(rounds), 50.0) if score.is_baseline or score.model not in places
-                     else rounds[:, places[score.model]] for score in board.scores], axis=1)
+def neighbours(found: Pairs, places: Sequence[int], confidence: float) -> float | None:
+    """The median over neighbours of the smallest difference that their shared questions can show, in points.
 
-
-def _p_values(board: Board, each: Floats) -> Floats:
-    """Of all pairs, first against second, first against third and so on."""
-    values = np.array([score.score for score in board.scores])
-    asked = np.array([score.questions if not score.is_baseline else np.inf for score in board.scores])
-    found = [np.zeros(0)]
-    for one in range(len(values) - 1):
-        others = slice(one + 1, None)
-        questions = np.minimum(asked[one], asked[others])
-        errors = spreads(each[:, one, None] - each[:, others], questions)
-        found.append(p_values(values[one] - values[others], errors, questions))
-    return np.concatenate(found)
+    `places` of the models to look at, best first. None where for more than half of them it can't be said.
+    """
+    each = [detectable(float(found.errors[one, two]), int(found.questions[one, two]), confidence)
+            for one, two in pairwise(places)]
+    known = [value for value in each if value is not None]
+    return float(np.median(known)) if known and len(known) * 2 >= len(each) else None
 
 
 def holm(p_values: Floats, level: float) -> NDArray[np.bool_]:

@@ -5,6 +5,7 @@ strong verdicts can't be chosen any more."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,12 +14,18 @@ from automate.errors import ConfigError, DataError
 from automate.results.battles import Floats, Ints
 from automate.results.boards import Board, Options, Score
 from automate.results.reading.battle_rows import BattleRows
+from automate.results.scoring.compare import neighbours, with_ranks
 from automate.results.scoring.intervals import drawn, ratio, score_interval
+from automate.results.scoring.pairs import plain
 
 SEED, ROUNDS = 42, 100
 SCALE = 400.0
 """Rating points in which the odds grow tenfold."""
 LOW, HIGH = 2.5, 97.5
+COPIES = 3
+"""Rows that a strong verdict is written as."""
+TIE = 1
+"""Twice the outcome of a tie."""
 
 
 @dataclass(frozen=True)
@@ -87,22 +94,28 @@ def _bounds(scores: Floats) -> tuple[float, float]:
 
 
 def board(rows: BattleRows, options: Options) -> Board:
-    """A battles file as a board: the published way in the compatible mode, questions resampled in the default one.
+    """The board of `table`. Raises as that."""
+    return table(rows, options)[0]
 
+
+def table(rows: BattleRows, options: Options) -> tuple[Board, float | None]:
+    """A battles file as a board, and the smallest difference that its neighbours can show, where that is known.
+
+    The published way in the compatible mode, without ranges of ranks; questions resampled in the default one.
     Raises ConfigError where style control or a category is asked for: a battles file holds neither.
     """
     if options.style or options.category:
         raise ConfigError("a battles file has neither categories nor style", todo="leave these options out")
     baseline = _baseline(rows)
     counts = _questions(rows)
-    games = np.bincount(rows.model, minlength=len(rows.models))
+    games = _games(rows)
     if options.mode == "compatible":
         index = {name: number for number, name in enumerate(rows.models)}
         scores = [Score(row.model, row.score, row.low, row.high, int(games[index[row.model]]) if row.model in index
                         else 0, int(counts[index[row.model]]) if row.model in index else 0,
                         is_baseline=row.model == baseline) for row in published(rows)]
         settled = replace(options, confidence=HIGH - LOW, rounds=ROUNDS, seed=SEED, strong_weight=3.0)
-        return Board(tuple(scores), settled, (baseline,), ())
+        return Board(tuple(scores), settled, (baseline,), ()), None
     return _by_question(rows, options, baseline, games.tolist(), counts.tolist())
 
 
@@ -112,19 +125,38 @@ def _questions(rows: BattleRows) -> Floats:
     return np.bincount(pairs, minlength=len(rows.models)).astype(np.float64)
 
 
-def _by_question(rows: BattleRows, options: Options, baseline: str, games: list[int], counts: list[float]) -> Board:
+def _games(rows: BattleRows) -> Ints:
+    """How many games each model has: three equal rows of a question that are no tie are one strong verdict."""
+    outcome = np.round(2.0 * rows.outcome).astype(np.int64)
+    each, count = np.unique(np.stack([rows.model, rows.question, outcome]), axis=1, return_counts=True)
+    games = np.where(each[2] == TIE, count, count // COPIES + count % COPIES)
+    return np.bincount(each[0], games, len(rows.models)).astype(np.int32)
+
+
+def _by_question(rows: BattleRows, options: Options, baseline: str, games: list[int],
+                 counts: list[float]) -> tuple[Board, float | None]:
+    """The board with ranks as of any other, and the smallest difference that neighbours can show."""
     shape = (len(rows.models), len(rows.questions))
     cell = rows.model.astype(np.int64) * shape[1] + rows.question
-    won = np.bincount(cell, rows.outcome, shape[0] * shape[1]).reshape(shape)
+    won = np.bincount(cell, rows.outcome, shape[0] * shape[1]).astype(np.float64).reshape(shape)
     weight = np.bincount(cell, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
     draws = drawn([np.unique(rows.question).astype(np.int64)], shape[1], options)
     values, rounds = ratio(won.sum(axis=1), weight.sum(axis=1)), ratio(draws @ won.T, draws @ weight.T)
-    scores = [Score(baseline, 50.0, 50.0, 50.0, is_baseline=True)]
+    scores: dict[int | None, Score] = {None: Score(baseline, 50.0, 50.0, 50.0, is_baseline=True)}
     for index, name in enumerate(rows.models):
         if name != baseline:
             many = int(counts[index])
             low, high = score_interval(float(values[index]), rounds[:, index], many, options.confidence)
-            scores.append(Score(name, float(values[index]), low, high, games[index], many))
-    note = "a battles file's strong verdicts have their weight already; `games` counts its rows"
-    return Board(tuple(sorted(scores, key=lambda score: (-score.score, score.model))), options, (baseline,), (),
-                 notes=(note,))
+            scores[index] = Score(name, float(values[index]), low, high, games[index], many)
+    order = sorted(scores, key=lambda index: (-scores[index].score, scores[index].model))
+    note = (f"{len(rows.outcome):,} rows are {sum(games):,} games: a strong verdict is written as {COPIES} equal rows, "
+            "so that it has its weight already")
+    found = Board(tuple(scores[index] for index in order), options, (baseline,), (), notes=(note,))
+    between = plain(_with_baseline(won, 0.5, order), _with_baseline(weight, 1.0, order), draws)
+    places = [place for place, index in enumerate(order) if index is not None]
+    return with_ranks(found, between, options.confidence), neighbours(between, places, options.confidence)
+
+
+def _with_baseline(sums: Floats, half: float, order: Sequence[int | None]) -> Floats:
+    """Sums by question in that order; `half` of each question for the baseline (None)."""
+    return np.stack([np.full(sums.shape[1], half) if index is None else sums[index] for index in order])

@@ -34,7 +34,7 @@ MOST_LENGTH = 0.30
 verdicts (0.3 squared), and a score without style control rewards long answers."""
 
 LEAST_GAMES = 100
-"""Games below which no warning is given for one model: the shares are too rough."""
+"""Games below which no warning is given for one model, nor of a preference for a place: the shares are too rough."""
 
 
 def judge_quality(battles: Battles, style: Style | None = None, tallies: Sequence[Tally] = ()) -> tuple[Quality, ...]:
@@ -121,9 +121,9 @@ def _null_share(quality: Quality) -> float:
 
 
 def _orders(found: Quality) -> list[str]:
-    if not found.agreement < LEAST_AGREEMENT:
+    if not _above(LEAST_AGREEMENT, found.agreement):
         return []
-    return [f"{_who(found)}: the two orders agree on only {found.agreement:.0%} of "
+    return [f"{_who(found)}: the two orders agree on only {found.agreement:.1%} of "
             f"{many(found.questions, 'pair')} of games (below {LEAST_AGREEMENT:.0%}): much of the verdicts is the "
             "order"]
 
@@ -131,7 +131,12 @@ def _orders(found: Quality) -> list[str]:
 def _nulls(found: Quality) -> list[str]:
     share = _null_share(found)
     return [f"{_who(found)}: {share:.1%} of the games have no verdict ({causes(found.nulls)}), above {MOST_NULLS:.0%}: "
-            "the score is of the others only"] if share > MOST_NULLS else []
+            "the score is of the others only"] if _above(share, MOST_NULLS) else []
+
+
+def _above(share: float, limit: float) -> bool:
+    """Above it also as it is printed, in percent with one digit."""
+    return round(share - limit, 9) >= 0.0005
 
 
 def _who(found: Quality) -> str:
@@ -149,8 +154,8 @@ def _warnings_of_judge(found: Quality) -> list[str]:
     """What makes a judge's verdicts unsafe as a whole: leanings that are its own, not one model's."""
     said = [*_orders(found), *_nulls(found)]
     lead = found.first_wins - found.second_wins
-    if abs(lead) > MOST_PLACE:
-        said.append(f"judge '{found.judge}': the {'first' if lead > 0 else 'second'} place wins {100 * abs(lead):.0f} "
+    if found.games >= LEAST_GAMES and _above(abs(lead), MOST_PLACE):
+        said.append(f"judge '{found.judge}': the {'first' if lead > 0 else 'second'} place wins {100 * abs(lead):.1f} "
                     f"points more often than the other (above {100 * MOST_PLACE:.0f}): between close models the place "
                     "decides")
     length = found.length_correlation
@@ -168,7 +173,7 @@ def _of_all(over_all: Quality, single: Sequence[Quality]) -> Quality:
     found = replace(over_all, length_correlation=length)
     said = _warnings_of_judge(found) if found.games else _nulls(found)
     shares = sorted((_null_share(one), one.model or "") for one in single if one.games + sum(one.nulls.values()))
-    if shares and shares[-1][0] - shares[0][0] > MOST_UNEVEN:
+    if shares and _above(shares[-1][0] - shares[0][0], MOST_UNEVEN):
         said.append(f"judge '{found.judge}': games without a verdict are uneven: {shares[-1][0]:.1%} of "
                     f"'{shares[-1][1]}', {shares[0][0]:.1%} of '{shares[0][1]}'")
     return replace(found, warnings=tuple(said))

@@ -4,25 +4,29 @@ Never reads files, and never mixes the two modes: a board says in its options ho
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from automate.errors import ConfigError, DataError
-from automate.results.battles import NO_VERDICT, Battles, Floats, Style
+from automate.results.battles import Battles, Floats, Style
 from automate.results.boards import Board, Options, Score
+from automate.results.reading.folder import named
+from automate.results.reading.messages import many
 from automate.results.scoring.intervals import chosen, question_scores, ratio, resampled_scores, score_interval
 
 __all__ = ["Scored", "leaderboard", "question_scores", "scored"]
 
 STYLES = ("length", "markdown")
 FEW_QUESTIONS = 30
+FEW = "few questions, so rough intervals"
 
 
 @dataclass(frozen=True)
 class Played:
-    """How much of each model was judged: arrays over models. `questions` with both verdicts, `games` with one."""
+    """How much of each model was judged: arrays over models. `questions` with both verdicts, and their `games`."""
 
     games: NDArray[np.int64]
     questions: NDArray[np.int64]
@@ -86,10 +90,9 @@ def played(battles: Battles, options: Options) -> Played:
     """Games and questions of each model in the options' category."""
     rows = battles if options.category is None else battles.take(
         battles.category == battles.categories.index(options.category))
-    each = (rows.first != NO_VERDICT).astype(np.int64) + (rows.second != NO_VERDICT)
     size = len(battles.models)
-    games = np.bincount(rows.model, each, size).astype(np.int64)
     kept = rows.take(rows.complete)
+    games = 2 * np.bincount(kept.model, minlength=size).astype(np.int64)
     pairs = np.unique(np.stack([kept.model, kept.question]), axis=1)[0]
     return Played(games, np.bincount(pairs, minlength=size).astype(np.int64))
 
@@ -106,13 +109,20 @@ def assembled(battles: Battles, options: Options, values: Floats, rounds: Floats
               for index in range(len(battles.models)) if np.isfinite(values[index])]
     baselines = baselines_of(battles, options)
     missing = [name for name, value in zip(battles.models, values, strict=True) if not np.isfinite(value)]
-    told = notes + ((f"no score for {len(missing)} models without a usable question: {', '.join(missing)}",)
+    told = notes + ((_scoreless(missing, options.category),)
                     if missing else ())
     if len(baselines) == 1 and baselines[0] not in battles.models:
         scores.append(Score(baselines[0], 50.0, 50.0, 50.0, is_baseline=True))
     scores.sort(key=lambda score: (-score.score, score.model))
+    mixed = _mixed(battles, options)
     return Board(tuple(scores), options, baselines, judges_of(battles), coefficients or {},
-                 told + _notes(battles, options, baselines), warnings + _warnings(battles, options, counts))
+                 told + _notes(battles, options, baselines), warnings + mixed + _warnings(battles, options, counts),
+                 comparable=not mixed)
+
+
+def _scoreless(missing: Sequence[str], category: str | None) -> str:
+    where = f" in category {category}" if category else ""
+    return f"no score for {many(len(missing), 'model')} without a usable question{where}: {', '.join(missing)}"
 
 
 def _score(battles: Battles, index: int, value: float, rounds: Floats, counts: Played, options: Options) -> Score:
@@ -146,21 +156,52 @@ def _notes(battles: Battles, options: Options, baselines: tuple[str, ...]) -> tu
     return tuple(found)
 
 
-def _warnings(battles: Battles, options: Options, counts: Played) -> tuple[str, ...]:
-    found = []
+def _mixed(battles: Battles, options: Options) -> tuple[str, ...]:
+    """Why the scores can't be ranked: they are against several baselines, and not all of them against the same."""
     kept = chosen(battles, options)
+    found = []
     for category in np.unique(kept.category):
-        used = np.unique(kept.baseline[kept.category == category])
+        used = [battles.baselines[index] for index in np.unique(kept.baseline[kept.category == category])]
         if len(used) > 1:
-            names = ", ".join(battles.baselines[index] for index in used)
             found.append(f"category {battles.categories[category]} has judgments against {len(used)} baselines "
-                         f"({names}): these scores can't be compared; choose one baseline")
-    scored = counts.questions[counts.questions > 0]
-    few = [f"{battles.models[index]} {counts.questions[index]}" for index in np.flatnonzero(counts.questions)
-           if counts.questions[index] < FEW_QUESTIONS]
-    if few:
-        found.append(f"few questions, so rough intervals: {', '.join(few)}")
-    if len(scored) and scored.min() != scored.max():
-        found.append(f"models were not judged on the same questions ({scored.min()} to {scored.max()} of "
-                     f"{len(np.unique(kept.question))}): compare pairs on shared ones")
+                         f"({', '.join(used)}): these scores can't be compared, so there are no ranks; choose one with "
+                         "--baseline")
+    pairs = np.unique(np.stack([kept.model, kept.baseline]), axis=1)
+    against = np.bincount(pairs[0])
+    if not found and against[against > 0].min() < against.max():
+        fewer = [battles.models[index] for index in np.flatnonzero(against) if against[index] < against.max()]
+        found.append(f"not judged against all {against.max()} baselines: {', '.join(fewer)}; scores against different "
+                     "baselines can't be compared, so there are no ranks; choose one with --baseline or --category")
     return tuple(found)
+
+
+def _warnings(battles: Battles, options: Options, counts: Played) -> tuple[str, ...]:
+    few = {battles.models[index]: int(counts.questions[index]) for index in np.flatnonzero(counts.questions)
+           if counts.questions[index] < FEW_QUESTIONS}
+    found = [few_questions([(options.category, few)])] if few else []
+    return (*found, *_unlike(chosen(battles, options), battles, counts))
+
+
+def few_questions(parts: Sequence[tuple[str | None, Mapping[str, int]]]) -> str:
+    """A warning of models with few questions: their numbers by category (None: all together), the same in each part."""
+    if len(parts) == 1:
+        category, numbers = parts[0]
+        return FEW + (f" in category {category}" if category else "") + ": " + ", ".join(
+            f"{model} {number}" for model, number in numbers.items())
+    each = [(category or "all") + " " + " to ".join(map(str, sorted({min(few.values()), max(few.values())})))
+            for category, few in parts]
+    return f"{FEW}: {', '.join(parts[0][1])} ({'; '.join(each)})"
+
+
+def _unlike(kept: Battles, battles: Battles, counts: Played) -> list[str]:
+    """Which models lack questions that others have, as their scores are of something else then."""
+    has = np.zeros((len(battles.models), len(battles.questions)), np.bool_)
+    has[kept.model, kept.question] = True
+    total = int(has.any(axis=0).sum())
+    lacking = [index for index in np.argsort(counts.questions, kind="stable") if 0 < counts.questions[index] < total]
+    if not lacking:
+        return []
+    each = named([f"{battles.models[index]} {counts.questions[index]:,}" for index in lacking])
+    return [f"models were not judged on the same questions: of the {total:,} that any model has both verdicts on, "
+            f"{many(len(lacking), 'model lacks', 'models lack')} some ({each}); scores of different questions can't be "
+            "compared: ranks and --compare go by the questions that two models share"]

@@ -76,7 +76,7 @@ def _counts(battles: Battles, style: Style, names: tuple[str, ...], index: NDArr
         if counts is not None:
             rows = np.flatnonzero((index == number) & (at >= 0))
             found[rows] = counts[at[rows]]
-    return np.where(found >= 0, found, np.nan)
+    return np.where((found >= 0) & np.isfinite(found), found, np.nan)
 
 
 def _features(model: Floats, baseline: Floats) -> Floats:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,10 @@ from automate.results.reading.columns import compact
 from automate.results.reading.folder import BenchFolder
 from automate.results.reading.judgments import read_judgments
 from automate.results.reading.style import read_style, style_notes
-from automate.results.scoring.compare import compare, detectable, ranked
-from automate.results.scoring.intervals import spread
-from automate.results.scoring.published import board as battles_board
+from automate.results.scoring.compare import compare, neighbours, standing
+from automate.results.scoring.published import table as battles_table
 from automate.results.scoring.quality import judge_agreement, judge_quality
-from automate.results.scoring.scores import Scored, leaderboard, scored
+from automate.results.scoring.scores import FEW, FEW_QUESTIONS, few_questions, leaderboard, scored
 
 
 @dataclass(frozen=True)
@@ -87,16 +85,47 @@ def make_tables(folder: BenchFolder, request: Request) -> Tables:
                    for part in parts for options in asked)
     split = () if request.categories or request.apart or request.compare or len(battles.categories) < 2 else tuple(
         _scored(battles, replace(request.options, category=category), style) for category in battles.categories)
+    tables, split = _without_repeats(tables, split)
     quality = judge_quality(battles, style, read.tallies) if request.quality else ()
     notes = read.notes + (style_notes(folder, style) if style is not None and request.options.style else ())
     return Tables(folder, judges, tables, split, quality, judge_agreement(battles) if len(judges) > 1 else (),
                   read.tallies, notes, battles, style)
 
 
+def _without_repeats(tables: tuple[Table, ...], split: tuple[Table, ...]) -> tuple[tuple[Table, ...],
+                                                                                    tuple[Table, ...]]:
+    """The same tables, with one warning where categories and all together have few questions of the same models."""
+    whole = tables[0].board if tables else None
+    few = [_few(table.board) for table in split]
+    if whole is None or not _few(whole):
+        return tables, split
+    same = [number for number, found in enumerate(few) if list(found) == list(_few(whole))]
+    if not same:
+        return tables, split
+    text = few_questions([(None, _few(whole)), *((split[number].category, few[number]) for number in same)])
+    told = _retold(tables[0], text)
+    return (told, *tables[1:]), tuple(_retold(table) if number in same else table for number, table in enumerate(split))
+
+
+def _few(board: Board | None) -> dict[str, int]:
+    """Models with few questions, by name."""
+    return dict(sorted((score.model, score.questions) for score in board.scores
+                       if 0 < score.questions < FEW_QUESTIONS)) if board else {}
+
+
+def _retold(table: Table, *texts: str) -> Table:
+    """A table with these texts in place of its own warning of few questions."""
+    if table.board is None:
+        return table
+    rest = [text for text in table.board.warnings if not text.startswith(FEW)]
+    return replace(table, board=replace(table.board, warnings=(*texts, *rest)))
+
+
 def battles_tables(path: Path, options: Options) -> Tables:
     """The table of a v0.1 battles file: no judge, no categories, no quality. Raises DataError, StorageError."""
     rows = read_battles(path)
-    table = Table(None, (), battles_board(rows, options), questions=len(rows.questions))
+    board, power = battles_table(rows, options)
+    table = Table(None, (), board, detectable=power, questions=len(rows.questions))
     names, nothing, none = (), np.zeros(0, np.int32), np.zeros(0, np.int8)
     empty = Battles(names, names, names, names, names, nothing, nothing, nothing, nothing, nothing, none, none)
     return Tables(BenchFolder(path.parent), (), (table,), (), (), (), (), rows.problems, empty)
@@ -155,7 +184,10 @@ def _ranked(battles: Battles, options: Options, style: Style | None, pair: tuple
     table = Table(options.category, _names(battles), found.board, questions=_most_questions(found.board))
     if pair is not None:
         return replace(table, comparison=compare(battles, *pair, options, style))
-    return replace(table, board=ranked(found, battles, options), detectable=_detectable(found, battles))
+    board, found_pairs = standing(found.board, battles, options, style, whole=found)
+    places = [place for place, score in enumerate(board.scores) if not score.is_baseline and score.questions > 1]
+    power = neighbours(found_pairs, places, options.confidence) if board.comparable else None
+    return replace(table, board=board, detectable=power)
 
 
 def _names(battles: Battles) -> tuple[str, ...]:
@@ -164,15 +196,3 @@ def _names(battles: Battles) -> tuple[str, ...]:
 
 def _most_questions(board: Board) -> int:
     return max((score.questions for score in board.scores), default=0)
-
-
-def _detectable(found: Scored, battles: Battles) -> float | None:
-    """The median over neighbours of the smallest difference that their questions can show, in points."""
-    rounds, confidence = found.rounds, found.board.options.confidence
-    numbers = {name: number for number, name in enumerate(battles.models)}
-    known = [score for score in found.board.scores if score.model in numbers and score.questions > 1]
-    each = [detectable(spread(rounds[:, numbers[one.model]] - rounds[:, numbers[two.model]], questions), questions,
-                       confidence)
-            for one, two in pairwise(known) if (questions := min(one.questions, two.questions))]
-    finite = [value for value in each if np.isfinite(value)]
-    return float(np.median(finite)) if finite else None

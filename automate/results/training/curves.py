@@ -17,6 +17,7 @@ from automate.results.scoring.scores import Scored, scored
 from automate.results.training import rounds as rounds_of
 from automate.results.training.checkpoints import Checkpoint, group_names, natural, parse, same_place
 from automate.results.training.data import FINAL, Best, Curves, Mean, Point, Run, Settled, Stop
+from automate.results.training.shared import Shared
 from automate.results.training.stop import stop
 
 __all__ = ["THRESHOLD", "Best", "Curves", "Mean", "Point", "Run", "Settled", "Stop", "curves"]
@@ -38,32 +39,21 @@ def curves(battles: Battles, options: Options, pattern: str, *, final_step: int 
     with_score = {score.model for score in board.scores if not score.is_baseline and np.isfinite(score.score)}
     there = [checkpoint for checkpoint in named_so if checkpoint.model in with_score]
     scoreless = tuple(checkpoint.model for checkpoint in named_so if checkpoint.model not in with_score)
-    draws = _Draws(battles.models, found.rounds)
+    draws = Shared(battles, replace(options, mode="default"), style, found)
     runs = _runs(there, board, draws)
     columns = _columns(runs)
     groups = tuple(group_names(there))
+    bests = tuple(_bests(runs, groups, draws))
     settled = tuple(_settled(runs, columns, draws, options.confidence))
     return Curves(
         runs, columns, groups, tuple(_means(runs, columns, groups, draws, options.confidence)),
-        tuple(_bests(runs, groups, draws)), settled, stop(settled, threshold, options.confidence, len(runs)),
+        bests, settled, stop(settled, threshold, options.confidence, len(runs)),
         tuple(unmatched), scoreless, options, pattern, board.baselines, board.judges,
-        (*same_place(named_so), *_notes(runs), *board.warnings, *board.notes))
-
-
-class _Draws:
-    """Resampled scores by model's name, from an array of shape (rounds, models); rounded, so that ties are ties."""
-
-    def __init__(self, models: Sequence[str], rounds: Floats) -> None:
-        self.all = np.round(rounds, 9)
-        self.index = {name: place for place, name in enumerate(models)}
-
-    def of(self, points: Sequence[Point]) -> Floats:
-        """Rounds of these points' models, shape (rounds, points)."""
-        return self.all[:, [self.index[point.checkpoint.model] for point in points]]
+        (*same_place(named_so), *_notes(runs), *_unlike(runs, bests, settled, draws), *board.warnings, *board.notes))
 
 
 # --- runs ---------------------------------------------------------------------------------------
-def _runs(there: Sequence[Checkpoint], board: Board, draws: _Draws) -> tuple[Run, ...]:
+def _runs(there: Sequence[Checkpoint], board: Board, draws: Shared) -> tuple[Run, ...]:
     by_run: dict[str, list[Checkpoint]] = {}
     for checkpoint in there:
         by_run.setdefault(checkpoint.run, []).append(checkpoint)
@@ -71,7 +61,7 @@ def _runs(there: Sequence[Checkpoint], board: Board, draws: _Draws) -> tuple[Run
     return tuple(_run(name, checkpoints, board, draws, gap) for name, checkpoints in by_run.items())
 
 
-def _run(name: str, checkpoints: Sequence[Checkpoint], board: Board, draws: _Draws, gap: float) -> Run:
+def _run(name: str, checkpoints: Sequence[Checkpoint], board: Board, draws: Shared, gap: float) -> Run:
     last = max((one.step for one in checkpoints if one.step is not None), default=0)
     points = []
     for checkpoint in checkpoints:
@@ -80,8 +70,8 @@ def _run(name: str, checkpoints: Sequence[Checkpoint], board: Board, draws: _Dra
         place = float(checkpoint.step) if checkpoint.step is not None else last + gap
         points.append(Point(checkpoint, score.score, score.low, score.high, score.questions, score.games, place,
                             guessed=checkpoint.step is None))
-    shares = rounds_of.best_shares(draws.of(points))
-    top = max(range(len(points)), key=lambda at: points[at].score)
+    values, rounds = draws.of(points)
+    shares, top = rounds_of.best_shares(rounds), _order(points, values)[0]
     marked = tuple(replace(point, share=float(shares[at]), best=at == top) for at, point in enumerate(points))
     return Run(name, _shared_groups(checkpoints), marked)
 
@@ -115,7 +105,7 @@ def _by_value(runs: Sequence[Run], group: str) -> dict[str, list[Run]]:
     return {value: values[value] for value in sorted(values, key=natural)}
 
 
-def _means(runs: Sequence[Run], columns: Sequence[str], groups: Sequence[str], draws: _Draws,
+def _means(runs: Sequence[Run], columns: Sequence[str], groups: Sequence[str], draws: Shared,
            confidence: float) -> list[Mean]:
     found = []
     for group in groups:
@@ -127,15 +117,15 @@ def _means(runs: Sequence[Run], columns: Sequence[str], groups: Sequence[str], d
     return found
 
 
-def _mean(group: str, value: str, column: str, points: Sequence[Point], draws: _Draws, confidence: float) -> Mean:
+def _mean(group: str, value: str, column: str, points: Sequence[Point], draws: Shared, confidence: float) -> Mean:
     score = float(np.mean([point.score for point in points]))
     questions = min(point.questions for point in points)
-    low, high = score_interval(score, rounds_of.mean_rounds(draws.of(points)), questions, confidence)
+    low, high = score_interval(score, rounds_of.mean_rounds(draws.own(points)), questions, confidence)
     place = max(point.place for point in points)
     return Mean(group, value, column, place, score, low, high, len(points), any(point.guessed for point in points))
 
 
-def _bests(runs: Sequence[Run], groups: Sequence[str], draws: _Draws) -> list[Best]:
+def _bests(runs: Sequence[Run], groups: Sequence[str], draws: Shared) -> list[Best]:
     found = [_best("run", run.name, run.points, draws) for run in runs]
     for group in groups:
         values: dict[str, list[Point]] = {}
@@ -148,15 +138,22 @@ def _bests(runs: Sequence[Run], groups: Sequence[str], draws: _Draws) -> list[Be
     return found
 
 
-def _best(group: str, value: str, points: Sequence[Point], draws: _Draws) -> Best:
-    order = sorted(range(len(points)), key=lambda at: -points[at].score)  # stable: of equals the first is taken
-    share = float(rounds_of.best_shares(draws.of(points))[order[0]])
+def _best(group: str, value: str, points: Sequence[Point], draws: Shared) -> Best:
+    values, rounds = draws.of(points)
+    order = _order(points, values)
+    share = float(rounds_of.best_shares(rounds)[order[0]])
     second = points[order[1]].checkpoint.model if len(points) > 1 else None
     return Best(group, value, points[order[0]], share, len(points), second)
 
 
+def _order(points: Sequence[Point], values: Floats) -> list[int]:
+    """Places of the points, best first, of equals the first; by their own scores where none can be compared."""
+    known = not np.isnan(values).any()
+    return sorted(range(len(points)), key=lambda at: -values[at] if known else -points[at].score)
+
+
 # --- rankings -----------------------------------------------------------------------------------
-def _settled(runs: Sequence[Run], columns: Sequence[str], draws: _Draws, confidence: float) -> list[Settled]:
+def _settled(runs: Sequence[Run], columns: Sequence[str], draws: Shared, confidence: float) -> list[Settled]:
     """Each step's ranking against the one at the ends, where at least one run goes on after the step."""
     found = []
     for column in columns:
@@ -165,16 +162,13 @@ def _settled(runs: Sequence[Run], columns: Sequence[str], draws: _Draws, confide
         if column == FINAL or not going_on:
             continue
         then, ends = [point for point, _ in pairs], [end for _, end in pairs]
-        correlation = rounds_of.spearman(_scores(then), _scores(ends))
-        low, high = rounds_of.around(correlation, rounds_of.spearman_rounds(draws.of(then), draws.of(ends)), confidence)
+        values, rounds = draws.of([*then, *ends])
+        correlation = rounds_of.spearman(values[:len(then)], values[len(then):])
+        both = rounds_of.spearman_rounds(rounds[:, :len(then)], rounds[:, len(then):])
+        low, high = rounds_of.around(correlation, both, confidence)
         place = float(then[0].checkpoint.step or 0)
         found.append(Settled(column, place, correlation, low, high, len(pairs), going_on))
     return found
-
-
-def _scores(points: Sequence[Point]) -> Floats:
-    scores: Floats = np.round(np.array([point.score for point in points]), 9)
-    return scores
 
 
 def _notes(runs: Sequence[Run]) -> list[str]:
@@ -190,3 +184,17 @@ def _notes(runs: Sequence[Run]) -> list[str]:
     if single:
         notes.append(f"{len(single)} of {len(runs)} runs have one checkpoint only, so no curve: {named(single)}")
     return notes
+
+
+def _unlike(runs: Sequence[Run], bests: Sequence[Best], settled: Sequence[Settled], draws: Shared) -> list[str]:
+    """What is compared on fewer questions than the scores are of, and what can't be compared at all."""
+    points = [point for run in runs for point in run.points]
+    if not points or draws.same(points):
+        return []
+    left = [best.value for best in bests if best.of > 1 and np.isnan(best.share)]
+    lost = [one.column for one in settled if np.isnan(one.correlation)]
+    why = "too few questions are shared" if draws.counts is not None else "style control is fitted to all questions"
+    return ["checkpoints were not all judged on the same questions: the best ones, how sure they are, and Spearman's "
+            "correlations go by the questions that all concerned share, while scores and means go by each one's own",
+            *([f"not said how sure the best one of {named(left)} is: {why}"] if left else []),
+            *([f"rankings not compared at step {named(lost)}: {why}, or too few runs"] if lost else [])]

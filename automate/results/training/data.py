@@ -15,10 +15,11 @@ FINAL = "final"
 
 @dataclass(frozen=True)
 class Point:
-    """A checkpoint's score in percent with its interval. `share`: of bootstrap rounds in which it is its run's best.
+    """A checkpoint's score in percent with its interval. `share`: of bootstrap rounds in which it is its run's best, on
+    the questions that all of the run share; NaN where these are too few.
 
     `place`: the step at which it is drawn; `guessed` where that is none that a name or setting gives. `best`: it has
-    the highest score of its run.
+    the highest score of its run, on these questions.
     """
 
     checkpoint: Checkpoint
@@ -85,7 +86,8 @@ class Mean:
 class Best:
     """The best checkpoint of all that have a group's value; `group` is `run`, `rank`, `lr`, ...
 
-    `share`: of bootstrap rounds in which it is; `of`: checkpoints with this value; `runner_up`: the next best.
+    `share`: of bootstrap rounds in which it is, on the questions that all share, or NaN;
+    `of`: checkpoints with this value; `runner_up`: the next best.
     """
 
     group: str
@@ -100,8 +102,8 @@ class Best:
 class Settled:
     """Spearman's correlation of a step's ranking of `runs` runs with the ranking at their ends, with its interval.
 
-    NaN where there are too few runs, or one of the rankings has all runs equal. `going_on`: runs that have a later
-    point.
+    NaN where there are too few runs or shared questions, or one of the rankings has all runs equal.
+    `going_on`: runs that have a later point.
     """
 
     column: str

@@ -45,8 +45,9 @@ def mean_rounds(draws: Floats) -> Floats:
 
 
 def spearman(first: Floats, second: Floats) -> float:
-    """Spearman's rank correlation of two rows of scores; NaN for fewer than MIN_RUNS, or where all of one are equal."""
-    if len(first) < MIN_RUNS or np.ptp(first) == 0 or np.ptp(second) == 0:
+    """Spearman's rank correlation of two rows of scores; NaN for fewer than MIN_RUNS, or where all of one are equal
+    or unknown."""
+    if len(first) < MIN_RUNS or np.isnan(first).any() or np.ptp(first) == 0 or np.ptp(second) == 0:
         return float("nan")
     return float(stats.spearmanr(first, second).statistic)
 

@@ -47,7 +47,8 @@ def _unknown(settled: Sequence[Settled], runs: int) -> str:
     if most < MIN_RUNS:
         return (f"Too few runs to compare rankings: at most {most} with a step and an end, and {MIN_RUNS} are the "
                 f"least; with {MIN_RUNS} to {FEW_RUNS - 1} chance still has a good part in it.")
-    return "All runs have the same score at each step or at the end, so there is no ranking to compare."
+    return ("All runs have the same score at each step or at the end, or too few questions in common: there is no "
+            "ranking to compare.")
 
 
 def _found(by_value: str | None, by_bound: str | None, threshold: float, confidence: float,
@@ -74,7 +75,8 @@ def _doubts(settled: Sequence[Settled], known: Sequence[Settled]) -> list[str]:
                       f"agree wholly in 1 of {math.factorial(fewest)} cases.")
     left_out = [one.column for one in settled if math.isnan(one.correlation)]
     if left_out:
-        doubts.append(f"No correlation at step {', '.join(left_out)}: fewer than {MIN_RUNS} runs there, or all equal.")
+        doubts.append(f"No correlation at step {', '.join(left_out)}: fewer than {MIN_RUNS} runs there, all equal, "
+                      "or too few questions in common.")
     if len({one.runs for one in known}) > 1:
         most = max(one.runs for one in known)
         doubts.append(f"Not all steps have the same runs ({fewest} to {most}).")
