@@ -165,14 +165,16 @@ def test_judge_and_monitor_while_answers_are_made(tmp_path: Path) -> None:
     judged = flock("judge", "--executor", "local", "--submit", cwd=root)
     assert judged.returncode == 1 and f"answers of the baseline '{EXAMPLE_BASELINE}' are being" in said(judged)
     again = generate(root, "--submit")
-    assert "left alone, batch 1 is running" in again and "Nothing else to do" in again and len(jobs(root)) == 1
+    assert "left alone, batch 1 is running" in again and "Nothing else to do" in again and len(jobs(root)) == 2
     logs = said(flock("logs", "1", "--paths", cwd=root))
     assert "answers batch 1 of plan" in logs and "answer-batch-1_local-1_" in logs
     cancelled = said(flock("cancel", cwd=root))
     assert "cancelled job local-1" in cancelled and "'flock-hpc generate --submit' goes on" in cancelled
-    eventually(lambda: not json_of(root)["running"], "the job has ended", timeout=90)
-    [failure] = json_of(root)["failures"]
-    assert (failure["work"], failure["kind"]) == ("generate", "cancelled") and "generate --submit" in failure["todo"]
+    eventually(lambda: not json_of(root)["running"], "the jobs have ended", timeout=90)
+    for failure in json_of(root)["failures"]:
+        assert (failure["work"], failure["kind"]) == ("generate", "cancelled")
+        assert "generate --submit" in failure["todo"]
+    assert len(json_of(root)["failures"]) == 2
 
 
 def monitor(root: Path) -> str:
