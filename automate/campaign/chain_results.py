@@ -168,8 +168,8 @@ def _missing(workspace: Workspace, wanted: Wanted) -> Iterator[str]:
     for model in wanted.models:
         answers, entry = counts.statuses[model], games.models.get(model)
         there = answers.done + answers.stale if answers is not None else 0
-        if there == 0:
-            yield f"{model}: no answers, so it was not judged"
+        if there == 0 or (entry is not None and entry.answers == 0):
+            yield f"{model}: no answers, so it was not judged" + _score_of_old(workspace, model)
             continue
         if there < counts.questions:
             failed = ", ".join(f"{count} {why}" for why, count in sorted(answers.failed.items())) if answers else ""
@@ -180,6 +180,12 @@ def _missing(workspace: Workspace, wanted: Wanted) -> Iterator[str]:
         if entry is not None and entry.status.due > entry.status.stale:
             played = entry.status.wanted - entry.status.due
             yield f"{model}: {played} of {entry.status.wanted} games were played"
+
+
+def _score_of_old(workspace: Workspace, model: str) -> str:
+    """What to add where a model without answers has games of answers that it had before."""
+    rows = workspace.rows_file(model, baseline_tag(workspace.settings.baseline), workspace.default_baseline)
+    return "; its score in the table rests on earlier answers" if rows.is_file() and rows.stat().st_size else ""
 
 
 def _old(entry: ModelProgress, awaited: Awaited) -> Iterator[str]:

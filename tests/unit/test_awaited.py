@@ -139,6 +139,21 @@ def test_a_score_of_answers_that_are_gone_is_told(workspace: Workspace) -> None:
     assert "its score" in line
 
 
+def test_a_score_of_a_model_whose_answers_left_is_told(workspace: Workspace) -> None:
+    """So it is when a job took answers of other weights out of the file, and its server then failed."""
+    serve(workspace, TAG, "m", "n")
+    play(workspace, "m")
+    play(workspace, "n")
+    record = {"v": 1, "uid": UIDS[0], "model": "m", "outcome": "answer", "answer": "a", "weights": "of yesterday",
+              "prompt_sha": "x"}
+    folder = workspace.answer_journal("m")
+    folder.mkdir(parents=True)
+    (folder / "one.jsonl").write_text(json.dumps(record) + "\n")
+    workspace.answer_file("m").unlink()
+    assert missing_lines(workspace, Wanted(("m", "n"))) == [
+        "m: no answers, so it was not judged; its score in the table rests on earlier answers"]
+
+
 def test_games_that_do_not_count_any_more_are_told(workspace: Workspace) -> None:
     serve(workspace, TAG, "m", "n")
     play(workspace, "m")
