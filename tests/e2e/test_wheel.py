@@ -23,4 +23,6 @@ def test_demo_from_an_installed_wheel(tmp_path: Path) -> None:
     done = subprocess.run([str(home / "bin" / "flock-hpc"), "demo"], cwd=empty, capture_output=True, text=True,
                           check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Games: 72 of 72 (100.0%)" in done.stdout
+    assert "Games: 96 of 96 (100.0%)" in done.stdout
+    assert "4 models against example-baseline" in done.stdout
+    assert (empty / "demo-campaign" / "results" / "report.html").is_file()
