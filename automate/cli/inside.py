@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     from automate.arena.running.job import Job
@@ -19,12 +22,17 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def _batch_options(function: F) -> F:
+    """What a batch's script says of itself: its workspace, its YAML and that file's hash, its version and path."""
+    for name in ("--script", "--config", "--workspace"):
+        function = click.option(name, type=click.Path(path_type=Path), required=True)(function)
+    for name in ("--version", "--sha256"):
+        function = click.option(name, required=True)(function)
+    return function
+
+
 @click.command("run-batch", hidden=True)
-@click.option("--workspace", type=click.Path(path_type=Path), required=True)
-@click.option("--config", type=click.Path(path_type=Path), required=True)
-@click.option("--sha256", required=True)
-@click.option("--version", required=True)
-@click.option("--script", type=click.Path(path_type=Path), required=True)
+@_batch_options
 @click.pass_context
 def run_batch(ctx: click.Context, workspace: Path, config: Path, sha256: str, version: str, script: Path) -> None:
     """Run one batch inside its job."""
@@ -35,11 +43,7 @@ def run_batch(ctx: click.Context, workspace: Path, config: Path, sha256: str, ve
 
 
 @click.command("run-answers", hidden=True)
-@click.option("--workspace", type=click.Path(path_type=Path), required=True)
-@click.option("--config", type=click.Path(path_type=Path), required=True)
-@click.option("--sha256", required=True)
-@click.option("--version", required=True)
-@click.option("--script", type=click.Path(path_type=Path), required=True)
+@_batch_options
 @click.pass_context
 def run_answers(ctx: click.Context, workspace: Path, config: Path, sha256: str, version: str, script: Path) -> None:
     """Generate one batch of answers inside its job."""
