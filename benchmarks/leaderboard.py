@@ -158,7 +158,7 @@ def many(models: int) -> list[str]:
     for features in ((), BOTH):
         best, options = Best(), Options(style=features)
         for _ in range(3):
-            best.run(lambda: ranked(scored(battles, options, style), battles, options))  # noqa: B023 - run at once
+            best.run(lambda: ranked(scored(battles, options, style), battles, options, style))  # noqa: B023 - run at once
         cells.append(str(best))
     return [f"{models} models x 750 questions", *cells]
 
