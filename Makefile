@@ -39,4 +39,4 @@ lint: $(READY)
 	$(BIN)/shellcheck scripts/*.sh .ci/run
 
 clean:
-	rm -rf $(VENV) .venv-vllm demo-campaign
+	rm -rf $(VENV) .venv-vllm .venv-validation demo-campaign

@@ -96,6 +96,14 @@ class ServerError(FlockError):
     node_fault: bool = False
 
 
+class ApiError(FlockError):
+    """The Flock API or the model hub refused, failed or said nothing; carries no secret."""
+
+
+class ModuleEnvironmentError(FlockError):
+    """A validation module's environment that is not there, can't be built, or needs a manager that is missing."""
+
+
 class NotReadyError(FlockError):
     """Preflight found something that would make the run fail."""
 

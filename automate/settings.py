@@ -13,9 +13,10 @@ from automate.settings_base import Scalar, Strict, check_variables, one_line, sl
 from automate.settings_generate import Candidate, Generate, GenerateSlurm
 from automate.settings_judge import Environment, Judge, Price, Server, Staging
 from automate.settings_results import Curves, Results
+from automate.settings_validation import Validation
 
 __all__ = ["JUDGE_KINDS", "Candidate", "Curves", "Environment", "Generate", "GenerateSlurm", "Gpu", "Judge",
-           "Limits", "Price", "Results", "Server", "Settings", "Slurm", "Staging"]
+           "Limits", "Price", "Results", "Server", "Settings", "Slurm", "Staging", "Validation"]
 
 JUDGE_KINDS = ("vllm", "openai", "rehearsal")
 _SBATCH_OPTION = re.compile(r"[a-z][a-z0-9-]*")
@@ -106,6 +107,7 @@ class Settings(Strict):
     generate: Generate = Generate()
     results: Results = Results()
     curves: Curves = Curves()
+    validation: Validation = Validation()
 
     _check_environment = field_validator("environment")(check_variables)
 

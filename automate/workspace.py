@@ -13,6 +13,7 @@ from automate.errors import WorkspaceError
 from automate.names import baseline_tag, check_name
 from automate.settings import Settings
 from automate.settings_loader import load_settings
+from automate.validation_places import ValidationPlaces
 from automate.yamlfile import Value
 
 SETTINGS_FILE = "flock-hpc.yaml"
@@ -94,7 +95,6 @@ class Workspace:
 
     @property
     def refill_script(self) -> Path:
-        """The small job that hands in what did not fit."""
         return self.scripts / "run_arena_hard_judgment_refill.sh"
 
     def waiting(self, plan: str) -> Path:
@@ -154,10 +154,8 @@ class Workspace:
 
     def rows_file(self, model: str, baseline: str, default_baseline: str) -> Path:
         """Upstream's judgment file of a model; another baseline than the default has its own folder."""
-        folder = self.judgments
-        if baseline != default_baseline:
-            folder = folder / f"compared_with_{check_name(baseline, 'baseline')}"
-        return folder / f"{check_name(model)}.jsonl"
+        other = f"compared_with_{check_name(baseline, 'baseline')}" if baseline != default_baseline else "."
+        return self.judgments / other / f"{check_name(model)}.jsonl"
 
     # --- what flock-hpc keeps for itself --------------------------------------------------------
     @property
@@ -201,7 +199,6 @@ class Workspace:
         return self.cache / "answers" / self.settings.bench / f"{check_name(model)}.json"
 
     def answer_claim(self, model: str) -> Path:
-        """The claim of who writes a model's answers under this bench."""
         return self.state / "claims" / self.settings.bench / "answers" / check_name(model)
 
     @property
@@ -273,15 +270,18 @@ class Workspace:
     def submit_claim(self) -> Path:
         return self.state / "claims" / "submit"
 
+    @property
+    def validation(self) -> ValidationPlaces:
+        """The folders and files of Flock validation."""
+        return ValidationPlaces(self.root, self.settings.validation)
+
 
 def open_workspace(root: Path, overrides: Mapping[str, Value] | None = None) -> Workspace:
     """The workspace at `root` with settings under command-line `overrides`. Raises ConfigError."""
     file = root / SETTINGS_FILE
     given = dict(overrides or {})
-    settings = load_settings(file, root=root, overrides=given)
-    plain = settings
-    if "baseline" in given:
-        given.pop("baseline")
+    settings = plain = load_settings(file, root=root, overrides=given)
+    if given.pop("baseline", None) is not None:
         plain = load_settings(file, root=root, overrides=given)
     return Workspace(root, settings, baseline_tag(plain.baseline))
 
@@ -290,9 +290,9 @@ def find_root(start: Path | None = None, environ: Mapping[str, str] | None = Non
     """The nearest folder upwards from `start` that holds flock-hpc.yaml. Raises WorkspaceError."""
     named = (os.environ if environ is None else environ).get("FLOCK_HPC_WORKSPACE")
     here = (start or Path(named or ".")).resolve()
-    for folder in (here, *here.parents):
-        if (folder / SETTINGS_FILE).is_file():
-            return folder
+    found = next((folder for folder in (here, *here.parents) if (folder / SETTINGS_FILE).is_file()), None)
+    if found is not None:
+        return found
     raise WorkspaceError(
         f"no workspace here: no {SETTINGS_FILE} in this folder or above it", where=str(here),
         todo="make one with 'flock-hpc init', or 'flock-hpc init --adopt' in a folder that has Arena-Hard runs, "

@@ -1,0 +1,1 @@
+"""Array jobs over what is fetched, and what became of them."""

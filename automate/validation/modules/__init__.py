@@ -1,0 +1,1 @@
+"""The modules that ship with the package, each with its own environment."""
