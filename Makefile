@@ -1,6 +1,6 @@
 # make demo    set up, and run a whole campaign on bundled examples
 # make test    set up, and run the tests that need nothing but Python
-# make real    the tests with a real Slurm, vLLM and browser (installs all three; Debian or Ubuntu, root or sudo)
+# make real    the tests with a real Slurm, vLLM, torch and browser (installs them; Debian or Ubuntu, root or sudo)
 # make soak    a hundred kills over a campaign of three real checkpoints on a real Slurm (half an hour)
 # make lint    ruff, mypy --strict, shellcheck, import rules
 PYTHON ?= python3
@@ -26,6 +26,8 @@ real: $(READY)
 	scripts/setup-test-slurm.sh
 	scripts/setup-test-vllm.sh
 	scripts/setup-test-browser.sh
+	scripts/setup-test-validation.sh
+	FLOCK_HPC_REQUIRE_REAL=1 .venv-validation/bin/python -m pytest -q tests/validation
 	FLOCK_HPC_REQUIRE_REAL=1 $(BIN)/python -m pytest -q tests/e2e/test_report_browser.py tests/cluster tests/serving
 
 soak: $(READY)

@@ -68,6 +68,11 @@ class ValidationPlaces:
         """What was learned of each task's rate limit, and when it was last asked."""
         return self.home / "rates.json"
 
+    @property
+    def reserve(self) -> Path:
+        """Room that is given up when results must be reported on a full disk."""
+        return self.home / "reserve"
+
     # --- environments, models, configs ----------------------------------------------------------
     @property
     def environments(self) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -79,24 +79,68 @@ def preflight(workspace: Workspace, cluster: Cluster, selection: Selection, limi
 def validate_only(ctx: click.Context, workspace_dir: Path | None, all_models: bool, models: tuple[str, ...],
                   models_file: Path | None, from_api_config: str | None, missing: bool, baseline: str | None,
                   limit_questions: int | None, executor: str | None, as_json: bool) -> None:
-    """Check models, answers, baseline, judge, prompts, cluster, disk and commands. Exit 0 when all is ready."""
+    """Check models, answers, baseline, judge, prompts, cluster, disk and commands. Exit 0 when all is ready.
+
+    Where Flock validation is in use, its key, tasks, modules and files too.
+    """
     from automate.campaign.selection import select, without_complete
     from automate.campaign.state import pick_cluster
+    from automate.campaign.validation_checks import validation_in_use, validation_report
 
     workspace = open_here(workspace_dir, baseline=baseline)
+    validation = validation_report(workspace) if validation_in_use(workspace) else None
+    if validation is not None and not _campaign_here(ctx, workspace):
+        _show_validation(validation, as_json=as_json)
+        ctx.exit(0 if validation.ok else 1)
     selection = select(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
                        all_models=all_models)
     if missing:
         selection = without_complete(workspace, selection)
         if not selection.models:
             click.echo("Nothing to do: no model has games missing.")
-            ctx.exit(0)
+            if validation is not None:
+                _show_validation(validation, as_json=as_json)
+            ctx.exit(0 if validation is None or validation.ok else 1)
     report = preflight(workspace, pick_cluster(workspace, executor), selection, limit_questions)
+    _show(report, validation, as_json=as_json)
+    ctx.exit(0 if report.ok and (validation is None or validation.ok) else 1)
+
+
+def _campaign_here(ctx: click.Context, workspace: Workspace) -> bool:
+    """Whether there is a campaign to check: a list of models, or models named on the command line."""
+    named = ("models", "models_file", "from_api_config", "all_models")
+    return workspace.models_file.exists() or any(ctx.params[name] for name in named)
+
+
+def _show(report: Report, validation: Report | None, *, as_json: bool) -> None:
     if as_json:
-        import json
         from dataclasses import asdict
 
-        click.echo(json.dumps({"ok": report.ok, **asdict(report)}, indent=2, ensure_ascii=False))
-    else:
-        print_report(make_console(), report)
-    ctx.exit(0 if report.ok else 1)
+        ok = report.ok and (validation is None or validation.ok)
+        own = {} if validation is None else {"validation": asdict(validation)["findings"]}
+        _print_json({"ok": ok, **asdict(report), **own})
+        return
+    print_report(make_console(), report)
+    if validation is not None:
+        _show_validation(validation, as_json=False)
+
+
+def _show_validation(validation: Report, *, as_json: bool) -> None:
+    if as_json:
+        from dataclasses import asdict
+
+        _print_json({"ok": validation.ok, "findings": [], "ready": [], "blocked": [],
+                     "validation": asdict(validation)["findings"]})
+        return
+    console = make_console()
+    console.print("\nFlock validation\n")
+    print_findings(console, validation)
+    errors = len(validation.fatal)
+    console.print("\n[green]Flock validation is ready[/]" if validation.ok else
+                  f"\n[red]Flock validation is not ready: {errors} error{'s' if errors > 1 else ''}[/]")
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import json
+
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

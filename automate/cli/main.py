@@ -8,7 +8,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import click
 
@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("watching", "Cancel this campaign's jobs, and no others."),
     "nodes": ("nodes", "Show nodes that broke jobs, and forgive them."),
     "logs": ("watching", "Show a batch's logs."),
+    "validation": ("validation", "Flock AI Arena validation: fetch assignments, validate them as jobs, submit."),
     "demo": ("demos", "Run a whole campaign on bundled examples, here and now."),
     "rehearse": ("rehearsing", "Play a campaign on a rehearsed cluster, to see how a plan behaves."),
     "doctor": ("doctoring", "Check this machine, the cluster, and with --job a compute node."),
@@ -47,38 +48,49 @@ HIDDEN = {"run-batch", "run-answers", "write-report", "hand-in", "local-runner",
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called."""
+    """A group whose commands are imported when they are called.
+
+    `table`: for each command its module in `package` and a line of help; `hidden` ones are not listed.
+    """
+
+    def __init__(self, name: str | None = None, *, table: Mapping[str, tuple[str, str]],
+                 hidden: Collection[str] = (), package: str = "automate.cli",
+                 callback: Callable[..., object] | None = None, params: list[click.Parameter] | None = None,
+                 help: str | None = None, context_settings: dict[str, object] | None = None) -> None:
+        super().__init__(name, callback=callback, params=params, help=help, context_settings=context_settings)
+        self.table, self.secret, self.package = table, hidden, package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
+        if name not in self.table:
             return None
-        module = importlib.import_module(f"automate.cli.{COMMANDS[name][0]}")
+        module = importlib.import_module(f"{self.package}.{self.table[name][0]}")
         attribute = "import_" if name == "import" else name.replace("-", "_")  # a word of Python's own
         command = getattr(module, attribute)
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands from the table above, so that none has to be imported for it."""
-        rows = [(name, text) for name, (_, text) in COMMANDS.items() if name not in HIDDEN]
+        """The list of commands from the table, so that none has to be imported for it."""
+        rows = [(name, text) for name, (_, text) in self.table.items() if name not in self.secret]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in self.table and not args[0].startswith("-"):
             import difflib
 
-            near = difflib.get_close_matches(args[0], [n for n in COMMANDS if n not in HIDDEN], n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else " See 'flock-hpc --help'."
+            near = difflib.get_close_matches(args[0], [n for n in self.table if n not in self.secret], n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else f" See '{ctx.command_path} --help'."
             ctx.fail(f"no command '{args[0]}'.{hint}")
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=LazyGroup, table=COMMANDS, hidden=HIDDEN,
+             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="flock-hpc")
 def cli() -> None:
     """LLM evaluation campaigns on a Slurm cluster.
@@ -89,12 +101,17 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status. An error that a user can mend is shown without a traceback."""
+    """Run the command line; returns the exit status."""
+    return call(cli, "flock-hpc", list(argv) if argv is not None else None)
+
+
+def call(command: click.Command, name: str, argv: list[str] | None) -> int:
+    """Run a command; returns the exit status. An error that a user can mend is shown without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without a character gets a question mark
     try:
-        result = cli.main(args=list(argv) if argv is not None else None, prog_name="flock-hpc", standalone_mode=False)
+        result = command.main(args=argv, prog_name=name, standalone_mode=False)
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
         return result if isinstance(result, int) else 0

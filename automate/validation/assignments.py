@@ -81,7 +81,9 @@ class Assignment:
     `folder` and `state` say where it lies. `needs_data`, `needs_model`: what must be on disk before a job may have it.
     `deadline` is the earliest of what is known of it (None: unknown); `url_expires` that of the presigned URL.
     `attempts` counts starts that ended through no fault of the submission. `problem` says why it waits.
-    `unconfirmed`: it was accepted by a POST whose reply was lost.
+    `unconfirmed`: it was accepted by a POST whose reply was lost. `model_commit`, `base_commit`: what was pinned
+    when it was first looked up; a download that is taken up again gets the same. `fetch_tries` counts those of its
+    files that no outage explains.
     """
 
     id: str
@@ -103,6 +105,9 @@ class Assignment:
     cause: str | None = None
     handed: Handed | None = None
     unconfirmed: bool = False
+    model_commit: str | None = None
+    base_commit: str | None = None
+    fetch_tries: int = 0
     history: tuple[Event, ...] = ()
 
     @property

@@ -46,5 +46,14 @@ CODES: dict[str, str] = {
     "FH507": "the time limit is too short for loading the judge and ending in time",
     "FH508": "how many batches fit under the limits on submitted jobs and on GPU-hours",
     "FH509": "a partition, account or QOS is not on this cluster",
+    "FH510": "the Flock API key: accepted, refused or missing",
+    "FH511": "a validation task: known to the Flock API or not, or the API could not be asked",
+    "FH512": "no validation module of this name, or none in use",
+    "FH513": "whether a validation module's environment is ready",
+    "FH514": "whether all files of fetched assignments are on disk",
+    "FH515": "the texts that a validation module reads from your checkout of the client",
+    "FH516": "whether there is room for validation sets and models",
+    "FH517": "whether there is a token of the model hub",
+    "FH518": "assignments that wait for a person, or can't be read",
 }
 """What each code stands for. A code never changes its meaning."""

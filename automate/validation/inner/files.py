@@ -144,3 +144,8 @@ def read_result(folder: Path) -> Result | None:
         return Result(**value)
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def read_partial(folder: Path) -> Mapping[str, Any]:
+    """What a first step left. Raises OSError and ValueError."""
+    return _object(folder / PARTIAL)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,6 +34,8 @@ class BaseMetrics(BaseModel):
 class RecoverableException(Exception):
     """The validator's own trouble: nothing is reported, the assignment is tried again later. `cause`: a stable word."""
 
+    cause: str = "recoverable"
+
     def __init__(self, reason: str, *, cause: str = "recoverable") -> None:
         super().__init__(reason)
         self.cause = cause
@@ -42,12 +44,20 @@ class RecoverableException(Exception):
 class InvalidConfigValueException(RecoverableException):
     """A config or setting that a person must mend: nothing is reported, and it is not tried again by itself."""
 
+    cause: str = "config"
+
     def __init__(self, reason: str, *, cause: str = "config") -> None:
         super().__init__(reason, cause=cause)
 
 
 class SubmissionFault(Exception):
-    """The submission's own fault: the assignment is reported as failed. `cause`: a stable word."""
+    """The submission's own fault: the assignment is reported as failed. `cause`: a stable word.
+
+    Raised while the machine's own trouble (memory, GPU, disk, network) is handled, it counts as that trouble;
+    `raise SubmissionFault(...) from None` says that it has nothing to do with it.
+    """
+
+    cause: str = "submission"
 
     def __init__(self, reason: str, *, cause: str = "submission") -> None:
         super().__init__(reason)
@@ -61,6 +71,7 @@ class Job:
     `data`: the validation set; `model`, `base`: folders of the submission's repository and of its base model (None:
     not fetched). `scratch`: a folder of its own, removed afterwards. `metrics`: `current` or `old` names for the wire.
     `templates`, `judge_prompts`: the user's checkouts. `remote_code`: whether a repository's own code may run.
+    `notes`: remarks for the result, added by `note`. `folder`: the assignment's own folder, which outlives a start.
     """
 
     scratch: Path
@@ -72,6 +83,12 @@ class Job:
     templates: Path | None = None
     judge_prompts: Path | None = None
     remote_code: bool = False
+    notes: list[str] = field(default_factory=list, compare=False)
+    folder: Path | None = None
+
+    def note(self, text: str) -> None:
+        """Keep a remark with the result; it is shown, and never sent."""
+        self.notes.append(text)
 
     def need(self, what: str) -> Path:
         """`data`, `model` or `base`. Raises RecoverableException where it is not on disk."""
@@ -104,7 +121,9 @@ class BaseValidationModule(ABC):
         """Metrics of `metrics_schema` for an input of `input_data_schema`; a JSON object where there are two steps.
 
         `job` among the keywords is a `Job`. Raises RecoverableException for the validator's own trouble,
-        SubmissionFault (or anything else) for the submission's.
+        SubmissionFault for the submission's. Anything else is told by `inner/classify.py`: memory, GPU, disk and
+        network are the validator's; the rest is the submission's, but of this package's own modules, where it is taken
+        for a mistake of theirs and tried again.
         """
 
     def finish(self, data: Any, partial: Mapping[str, Any], **kwargs: Any) -> BaseMetrics:

@@ -1,1 +1,8 @@
-"""A stand-in of the outside world on loopback: the API, a model hub and a judge, with faults on request."""
+"""Stand-ins of the services that validation talks to, for tests and rehearsals; what they hold means nothing.
+
+`StandIn` is the API's."""
+
+from automate.validation.standin.plan import Content, Fault, Plan, TaskPlan
+from automate.validation.standin.server import StandIn
+
+__all__ = ["Content", "Fault", "Plan", "StandIn", "TaskPlan"]

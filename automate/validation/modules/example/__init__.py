@@ -5,6 +5,7 @@ Written to be copied: docs/validation.md walks through it."""
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from automate.validation.modules.base import (
@@ -49,19 +50,24 @@ class ExampleModule(BaseValidationModule):
     def validate(self, data: ExampleInput, **kwargs: Any) -> ExampleMetrics:
         """The mean of `value`. A broken row is the validator's trouble: the set is not the submission's."""
         job: Job = kwargs["job"]
-        values: list[float] = []
-        for number, line in enumerate(job.need("data").read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                values.append(float(json.loads(line)["value"]))
-            except (ValueError, KeyError, TypeError) as error:
-                raise RecoverableException(f"the validation set's row {number} is broken: {error}",
-                                           cause="data") from error
-        if not values:
+        lines = job.need("data").read_bytes().splitlines()
+        if not lines:
             raise RecoverableException("the validation set has no rows", cause="data")
+        values = [_value(number, line) for number, line in enumerate(lines, 1)]
         return ExampleMetrics(score=self.config.scale * sum(values) / len(values))
 
     def cleanup(self) -> None:
         """Nothing to clean up."""
+
+
+def _value(number: int, line: bytes) -> float:
+    try:
+        value = float(json.loads(line)["value"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RecoverableException(f"the validation set's row {number} is broken: {error}", cause="data") from error
+    if not math.isfinite(value):
+        raise RecoverableException(f"the validation set's row {number} is not finite", cause="data")
+    return value
 
 
 MODULE = ExampleModule
