@@ -99,8 +99,11 @@ def make_models(out: Path, base_name: str) -> None:
                          max_position_embeddings=4096, bos_token_id=0, eos_token_id=0, initializer_range=0.2)
     model = LlamaForCausalLM(config)
     model.save_pretrained(str(base))
-    tuned = get_peft_model(model, LoraConfig(r=4, lora_alpha=64, target_modules=["q_proj", "v_proj", "down_proj"],
+    tuned = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"],
                                              init_lora_weights=False, task_type="CAUSAL_LM"))
+    for name, values in tuned.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(values, std=0.3)
     tuned.peft_config["default"].base_model_name_or_path = base_name
     tuned.save_pretrained(str(adapter), save_embedding_layers=False)
     (adapter / "README.md").unlink(missing_ok=True)

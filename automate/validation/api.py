@@ -157,6 +157,7 @@ class FlockApi:
         return tries(lambda: self._once(call, judge, next(number)))
 
     def _once(self, call: _Call, judge: Callable[[Answer], str | None], attempt: int) -> Answer:
+        self.audit.ready()
         started = time.monotonic()
         answer = self._wire.send(call.method, self.settings.base_url + call.path, call.body)
         error = self._error(call, judge, answer)

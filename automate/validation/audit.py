@@ -30,6 +30,14 @@ class Audit:
         self._writer: RecordWriter | None = None
         self._owner = 0
 
+    def ready(self) -> None:
+        """Have the file open before a call is made, so that nothing stands between its reply and whoever waits."""
+        with self._lock:
+            try:
+                self._open()
+            except StorageError as error:
+                self.problem = error
+
     def line(self, call: str, which: str, *, sent: bytes | None, status: int | None, detail: str, outcome: str,
              reply: bytes | None = None, seconds: float = 0.0, attempt: int = 1) -> None:
         """Note one call. `sent`: its body (None: none); `status`: of HTTP (None: no reply); `reply`: the body."""

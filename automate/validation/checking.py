@@ -15,8 +15,8 @@ from automate.validation import catalogue, environments
 from automate.validation.assignments import Assignment
 from automate.validation.inner import files
 from automate.validation.inner.files import Result
-from automate.validation.jobs.one import run_file
-from automate.validation.jobs.resources import inner_environment
+from automate.validation.jobs.one import run_file, scratch
+from automate.validation.jobs.resources import inner_environment, scratch_root
 from automate.validation_places import ValidationPlaces
 
 TIMEOUT = 120.0
@@ -37,8 +37,8 @@ def check_input(places: ValidationPlaces, settings: Settings,
         except FlockError:
             return None
         files.write_run(assignment.folder, run_file(assignment, places, source.path))
-        with tempfile.TemporaryDirectory(prefix="flock-validation-", ignore_cleanup_errors=True) as scratch:
-            return _run(command, inner_environment(settings, environ, added, Path(scratch)), assignment.folder)
+        with scratch(scratch_root(environ)) as place:
+            return _run(command, inner_environment(settings, environ, added, place), assignment.folder)
     return check
 
 

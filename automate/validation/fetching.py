@@ -105,7 +105,8 @@ class Fetcher:
             self._again.pop(assignment_id, None)
             return
         times = self._again.get(assignment_id, (0.0, 0))[1] + 1
-        self._again[assignment_id] = (self.clock() + min(AGAIN * 2 ** min(times - 1, 20), MOST_AGAIN), times)
+        first = rates.first_wait(AGAIN, self.places.settings.time_sleep)
+        self._again[assignment_id] = (self.clock() + min(first * 2 ** min(times - 1, 20), MOST_AGAIN), times)
 
     def incomplete(self) -> list[Assignment]:
         """Assignments of the spool that wait for their files and may be tried now."""
@@ -130,6 +131,7 @@ class _Turn:
         self.fetcher = fetcher
         self.spool, self.clock = fetcher.spool, fetcher.clock
         self.wanted = fetcher.places.settings.lookup_interval
+        self.patience = rates.first_wait(rates.OUTAGE, fetcher.places.settings.time_sleep)
         self.rates = rates.load(fetcher.places.rates, self.clock())
         self.admitted: list[Assignment] = []
         self.problems: list[FlockError] = []
@@ -218,7 +220,7 @@ class _Turn:
         else:
             after = error.retry_after if isinstance(error, ApiUnavailable) else None
             for one in self.fetcher.task_ids if isinstance(error, BadKey) else (task,):
-                self._learn(one, rates.outage(self._rate(one), now, self.wanted, after))
+                self._learn(one, rates.outage(self._rate(one), now, self.wanted, after, self.patience))
             self._note(error)
         return not isinstance(error, BadKey)
 

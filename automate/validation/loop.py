@@ -16,6 +16,7 @@ from typing import TypeVar
 from automate.claims import Claim, JobAlive, no_jobs, take
 from automate.errors import ClaimedError, FlockError
 from automate.validation.fetching import Turn
+from automate.validation.rates import first_wait
 from automate.validation.spool import CLAIM_STALE
 from automate.validation.submitting import Submitted
 from automate.validation_places import ValidationPlaces
@@ -118,7 +119,8 @@ class Loop:
         done = self._part("submit", lambda: self.submit(self._submitting), failures)
         if len(failures) > before or (done is not None and (done.down or done.stopped is not None)):
             self._outages += 1
-            self._submit_after = self.clock() + min(AGAIN * 2 ** min(self._outages - 1, 20), MOST_AGAIN)
+            first = first_wait(AGAIN, self.places.settings.time_sleep)
+            self._submit_after = self.clock() + min(first * 2 ** min(self._outages - 1, 20), MOST_AGAIN)
         else:
             self._outages, self._submit_after = 0, 0.0
         if done is not None and done.stopped is not None:

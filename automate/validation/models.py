@@ -32,6 +32,8 @@ from automate.validation.wants import Wants, wants
 from automate.validation_places import ValidationPlaces
 
 JSON = Any
+WHOLE_AT_DEFAULT = frozenset({"lora", "llm_judge"})
+"""Modules whose current clients load a whole model without its revision; scores must agree with theirs."""
 
 
 @dataclass
@@ -66,6 +68,10 @@ def have_model(work: Work, fields: Mapping[str, JSON]) -> None:
         return
     repo, revision = str(fields.get("hg_repo_id")), str(fields.get("revision") or "main")
     listing = work.hub.listing(repo, now.model_commit or revision)
+    if now.model_commit is None and revision != "main" and _read_at_default(now.module, listing):
+        work.noted(f"a whole model: the protocol reads its default revision, not {revision}")
+        revision = "main"
+        listing = work.hub.listing(repo, revision)
     if now.model_commit is None:
         work.noted(f"{repo} at {revision} is commit {listing.commit}")
         work.save(model_commit=listing.commit)
@@ -73,6 +79,11 @@ def have_model(work: Work, fields: Mapping[str, JSON]) -> None:
     model = _get(work, listing, wanted, revision)
     work.noted(f"{repo} at {model.commit} on disk: {model.size} bytes")
     work.save(model=model, base=base)
+
+
+def _read_at_default(module: str, listing: Listing) -> bool:
+    """Whether the current clients would leave the submission's revision aside: they do for whole models."""
+    return module in WHOLE_AT_DEFAULT and not listing.adapter
 
 
 def _there(snapshot: Snapshot | None) -> bool:
@@ -108,13 +119,16 @@ def _base(work: Work, listing: Listing, takes: Wants) -> Snapshot:
                                 where=repo) from fault
     if work.now.base_commit is None:
         work.save(base_commit=found.commit)
-    return _get(work, found, _of_model(work, found), "main")
+    return _get(work, found, _of_model(work, found, known=takes.bases is not None), "main")
 
 
-def _of_model(work: Work, listing: Listing) -> list[RepoFile]:
-    """The files of a whole model. Raises PersonNeeded where it wants code of its own to run and may not."""
+def _of_model(work: Work, listing: Listing, *, known: bool = False) -> list[RepoFile]:
+    """The files of a whole model. Raises PersonNeeded where it wants code of its own to run and may not.
+
+    `known`: one of a list of well-known models, which the libraries load with code of theirs.
+    """
     allowed = work.places.settings.remote_code
-    named = [] if allowed else [name for config in listing.some(CONFIGS) if config.size <= MAX_JSON
+    named = [] if allowed or known else [name for config in listing.some(CONFIGS) if config.size <= MAX_JSON
                                 for name in own_code(_read(work, listing, config.name))]
     if named:
         raise PersonNeeded(f"the model runs code of its own ({', '.join(sorted(set(named)))[:200]})", cause="own-code",

@@ -20,7 +20,7 @@ UNTOLD = 60.0
 SLACK, MOST_SLACK = 0.02, 5.0
 """What is added to a learned limit, as a share and in seconds: clocks and the network are not exact."""
 OUTAGE, MOST_OUTAGE = 15.0, 900.0
-"""The first wait after an outage, doubled with each one that follows, and its bound."""
+"""The first wait after an outage (less where validation.time_sleep is), doubled with each, and its bound."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,15 @@ def limited(rate: Rate, now: float, wanted: float, seconds: float | None) -> Rat
     return replace(rate, limit=learned, next=now + _bounded(wait), outages=0)
 
 
-def outage(rate: Rate, now: float, wanted: float, retry_after: float | None) -> Rate:
+def first_wait(usual: float, time_sleep: float) -> float:
+    """The first of a row of waits: the usual one, or what validation.time_sleep says where that is less."""
+    return min(usual, max(LEAST, time_sleep))
+
+
+def outage(rate: Rate, now: float, wanted: float, retry_after: float | None, first: float = OUTAGE) -> Rate:
     """The API is down: longer waits with each time, never shorter than the task's interval or what the API asks for."""
     outages = min(rate.outages + 1, 30)
-    wait = max(min(OUTAGE * 2 ** (outages - 1), MOST_OUTAGE), rate.interval(wanted), retry_after or 0.0)
+    wait = max(min(first * 2 ** (outages - 1), MOST_OUTAGE), rate.interval(wanted), retry_after or 0.0)
     return replace(rate, next=now + _bounded(wait), outages=outages)
 
 

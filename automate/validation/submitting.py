@@ -20,6 +20,7 @@ from automate.validation.inner import files
 from automate.validation.inner.files import Outcome, Result
 from automate.validation.payloads import payload_fit, payload_problem, shipped_fields
 from automate.validation.posts import Attempt, Posts
+from automate.validation.rates import first_wait
 from automate.validation.room import with_room
 from automate.validation.spool import LOST_LEASE, Spool, out_of_space
 from automate.validation_places import ValidationPlaces
@@ -160,7 +161,8 @@ class _Turn:
 
     def _too_early(self, assignment: Assignment, times: int, last: float) -> bool:
         """Whether it is kept for now, as it was refused `times` times, the last time at `last`."""
-        due = last + min(AGAIN * 2 ** min(times - 1, 20), MOST_AGAIN) if times else 0.0
+        first = first_wait(AGAIN, self.places.settings.time_sleep)
+        due = last + min(first * 2 ** min(times - 1, 20), MOST_AGAIN) if times else 0.0
         early = not self.hurry and due > self.clock()
         if early:
             self.kept.append((assignment, f"{assignment.problem}; tried again in {due - self.clock():.0f} s"))
@@ -168,7 +170,7 @@ class _Turn:
 
     # --- the POST -------------------------------------------------------------------------------
     def _post(self, assignment: Assignment, result: Result, known: Posts) -> None:
-        if known.refusals >= self.places.settings.attempts:
+        if known.refusals >= self.places.settings.attempts and not self.hurry:
             self._give_up(assignment, f"the API refused it {known.refusals} times: {assignment.problem}", "refused")
             return
         if self._too_early(assignment, known.refusals, known.last):
@@ -260,7 +262,8 @@ def submit_all(places: ValidationPlaces, spool: Spool, api: Reports, *, finish: 
                stop: Callable[[], bool] = lambda: False) -> Submitted:
     """Report all that is done. `finish` makes a second step; `claim`: that of submitting where it is held already.
 
-    `hurry`: waits after refusals are left out. `stop` is asked before each. Raises ClaimedError where another submits.
+    `hurry`: waits and bounds after refusals are left out. `stop` is asked before each.
+    Raises ClaimedError where another submits, StorageError where the disk is so full that no claim can be made.
     """
     waiting = spool.listed(State.DONE)
     if not waiting:

@@ -204,6 +204,8 @@ def test_one_that_is_refused_bars_no_other_and_is_given_up_in_the_end(spool: Spo
     last = submit(spool, FakeApi(), clock=clock)
     assert "refused it 3 times" in last.kept[0][1]
     assert state(spool) is State.GIVEN_UP
+    spool.move(last.kept[0][0], State.DONE)
+    assert submit(spool, FakeApi(), clock=clock, hurry=True).sent
 
 
 @pytest.mark.parametrize("error", [BadKey("no"), RateLimited("slowly", seconds=9.0)])

@@ -89,10 +89,11 @@ def test_the_adapter_is_what_is_scored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 100, 700, 100_000])
-def test_every_row_has_the_same_figure_in_any_batch(budget: int) -> None:
+def test_every_row_has_the_same_figure_in_any_batch(budget: int, capsys: pytest.CaptureFixture[str]) -> None:
     rows, tokenizer = conversations()
     found = loss.row_losses(merged(), rows, Place("cpu", False, tokenizer.pad_token_id), budget)
     assert found == pytest.approx([mean(row) for row in by_hand()], rel=SAME)
+    assert "one row at a time" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("dtype", "near"), [("bfloat16", 5e-4), ("float16", 5e-4)])
@@ -187,7 +188,7 @@ def test_a_model_with_another_loss_goes_one_row_at_a_time(capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("family", ["gemma2", "phi3", "gpt2"])
-def test_other_families_have_their_own_figures(family: str) -> None:
+def test_other_families_have_their_own_figures(family: str, capsys: pytest.CaptureFixture[str]) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(3)
@@ -207,3 +208,4 @@ def test_other_families_have_their_own_figures(family: str) -> None:
     with torch.inference_mode():
         expected = [loss.own_loss(model, row, place) for row in rows]
     assert loss.row_losses(model, rows, place, 2048) == pytest.approx(expected, rel=SAME)
+    assert "one row at a time" not in capsys.readouterr().out

@@ -128,7 +128,8 @@ class Circle:
         check = check_input(self.places, self.workspace.settings, self.environ)
 
         def files(assignment: Assignment) -> Assignment:
-            return acquire(assignment, spool=self.spool, places=self.places, hub=self.hub, session=session, check=check)
+            return acquire(assignment, spool=self.spool, places=self.places, hub=self.hub, session=session, check=check,
+                           stop=stop)
 
         return Fetcher(self.places, self.spool, self.api, module, task_ids, acquire=files, stop=stop,
                        most=most or self.settings.max_outstanding)

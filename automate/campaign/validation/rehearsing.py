@@ -16,7 +16,6 @@ from automate.campaign.validation.running import make_loop, run_fetched, submit_
 from automate.journal import fresh_name, replace_file
 from automate.validation.assignments import State
 from automate.validation.standin import StandIn
-from automate.validation.standin.books import Record
 from automate.validation.standin.hub import HubStandIn, Repository
 from automate.validation.standin.plan import Plan, TaskPlan
 from automate.workspace import SETTINGS_FILE, Workspace, open_workspace
@@ -24,7 +23,7 @@ from automate.workspace import SETTINGS_FILE, Workspace, open_workspace
 Say = Callable[[str], None]
 REPO = "trainer/example-model"
 TASKS = (101, 102, 103)
-TURNS = 60
+TURNS = 200
 """Turns after which a rehearsal is over, whatever is left."""
 OPEN_STATES = tuple(state for state in State if state.outstanding)
 
@@ -43,7 +42,8 @@ def plan_of(assignments: int, seed: int, faults: bool) -> Plan:
     shares = [assignments // 3 + (number < assignments % 3) for number in range(3)]
     tasks = tuple(TaskPlan(task, submissions=share, repo=REPO, metrics=("score",))
                   for task, share in zip(TASKS, shares, strict=True))
-    return Plan(tasks=tasks, seed=seed, rate=0.3 if faults else 0.0, slow=0.3)
+    return Plan(tasks=tasks, seed=seed, rate=0.2 if faults else 0.0, deal=faults,
+                slow=0.3)
 
 
 def settings_text(workspace: Workspace, base_url: str, hub_url: str) -> str:
@@ -90,20 +90,16 @@ def play(circle: Circle, api: StandIn) -> None:
         loop.stop.wait(1.0, loop.sleep, loop.clock)
 
 
-def expected_of(record: Record) -> str:
-    """The state in which an assignment of the stand-in must end."""
-    return {"lost": State.GIVEN_UP, "person": State.GIVEN_UP}.get(record.trouble.expected, record.trouble.expected)
-
-
 def tally(circle: Circle, api: StandIn) -> Tally:
     """The spool next to the stand-in's books."""
     ours = {one.id: one for one in circle.spool.listed()}
-    wrong = list(api.violations)
+    wrong = [*api.violations, *(f"task {task}: {left} submissions were never fetched"
+                                for task, left in api.books.left().items() if left)]
     for record in api.assignments.values():
         mine = ours.get(record.id)
         if record.accepted > 1:
             wrong.append(f"assignment {record.id} was accepted {record.accepted} times")
-        if record.delivered and mine is None:
+        if record.delivered and mine is None and record.status != "expired":
             wrong.append(f"assignment {record.id} was delivered and is not in the spool")
         if mine is not None and mine.state is State.FAILED and record.trouble.expected != "failed":
             wrong.append(f"assignment {record.id} was reported as failed for no fault of its own")

@@ -85,10 +85,12 @@ def tell_settled(circle: Circle, settled: jobs.Settled) -> None:
 def tell_handed(circle: Circle, handed: jobs.HandedIn) -> None:
     """What was handed over, and what was not and why."""
     for array in handed.arrays:
-        ids = sorted({job.partition("_")[0] for job in array.jobs.values()})
+        ids = sorted({job if ":" in job else job.partition("_")[0] for job in array.jobs.values()})
         circle.say(f"{array.module}: {len(array.jobs)} assignments handed over as {array.name} ({', '.join(ids)})")
     for assignment_id, why in handed.kept.items():
         circle.say(f"{assignment_id}: not handed over: {why}")
+    for refusal in handed.refused:
+        circle.say(str(refusal))
     if not handed.arrays and not handed.kept:
         circle.say("nothing to hand over: fetch first, or see 'flock-hpc validation status'")
 
@@ -132,10 +134,15 @@ def make_loop(circle: Circle, module: str, task_ids: Sequence[str], *, most: int
         tell(circle, Turn(turn.admitted))
         return turn
 
+    told: dict[str, str] = {}
+
     def submit(claim: Claim | None) -> Submitted:
         done = circle.submit(claim, stop=stop)
-        if done != Submitted():
-            tell_submitted(circle, Submitted(done.sent, done.reported_failed, done.unconfirmed, done.lost, done.kept))
+        news = tuple((one, why) for one, why in done.kept if told.get(one.id) != why)
+        told.update({one.id: why for one, why in news})
+        shown = Submitted(done.sent, done.reported_failed, done.unconfirmed, done.lost, news)
+        if shown != Submitted():
+            tell_submitted(circle, shown)
         return done
 
     def hand_in() -> None:
@@ -143,7 +150,7 @@ def make_loop(circle: Circle, module: str, task_ids: Sequence[str], *, most: int
         if handed.arrays:
             tell_handed(circle, handed)
         if wait_here and handed.jobs:
-            jobs.wait(circle.workspace, circle.spool, circle.cluster, list(handed.jobs),
+            jobs.wait(circle.workspace, circle.spool, circle.cluster, list(handed.jobs), stop=stop,
                       show=lambda now: _show(circle, now))
 
     return Loop(circle.places, settle=lambda: tell_settled(circle, circle.settle()), submit=submit, fetch=fetch,

@@ -99,11 +99,13 @@ class LoraModule(BaseValidationModule):
         return metrics_of(self._loss(rows, tokenizer.pad_token_id, precision), counts)
 
     def _loss(self, rows: Sequence[Row], pad: int, precision: Precision) -> float:
-        from automate.validation.modules.lora.loss import BUDGETS, Place, mean_loss
+        from automate.validation.modules.lora.loss import Place, budget_for, mean_loss
 
         self._model.to(precision.device)
         place = Place(precision.device, precision.autocast, pad)
-        loss = mean_loss(self._model, rows, place, self.config.token_budget or BUDGETS[precision.device])
+        vocabulary = self._model.get_input_embeddings().num_embeddings
+        budget = self.config.token_budget or budget_for(precision.device, vocabulary)
+        loss = mean_loss(self._model, rows, place, budget)
         print(f"loss {loss} (mean over {len(rows)} rows of each row's token mean)")
         return loss
 

@@ -20,11 +20,14 @@ from automate.validation.modules.lora.rows import Row
 IGNORED = -100
 TOLERANCE = 0.01
 """How far the batched figure of a row may lie from the model's own: rounding of float16, not another definition."""
-BUDGETS = {"cpu": 1024, "cuda": 8192}
-"""Tokens of a batch where the config names none."""
 _CHUNK = {"cpu": 2**20, "cuda": 2**27}
 """Logits whose cross entropy is taken at once: what a processor's cache holds, or what a GPU hardly notices."""
 _MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
+
+
+def budget_for(device: str, vocabulary: int) -> int:
+    """Tokens of a batch where the config names none: on a CPU so few that their logits are not paged in anew."""
+    return 8192 if device == "cuda" else max(256, min(1024, 2**24 // max(1, vocabulary)))
 
 
 def out_of_memory(error: BaseException) -> bool:
