@@ -38,7 +38,7 @@ def conversations(count: int, vocabulary: int, share: float) -> list[Row]:
         turns = source.choice((1, 1, 2, 3))
         answer = source.uniform(0.4 * share, 1.6 * share)
         mask = tuple(int((place * turns / length) % 1 >= 1 - answer) for place in range(length))
-        rows.append(Row(ids, mask))
+        rows.append(Row(ids, (*mask[:-1], 1)))
     return rows
 
 
