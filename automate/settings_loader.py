@@ -8,7 +8,7 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import cast, get_args
+from typing import cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -87,10 +87,16 @@ def _environment(environ: Mapping[str, str]) -> tuple[Mapping_, dict[KeyPath, st
 
 def _model_at(path: KeyPath) -> type[BaseModel] | None:
     model: type[BaseModel] | None = Settings
+    named: type[BaseModel] | None = None  # of a mapping from names to models
     for key in path:
+        if named is not None:
+            model, named = named, None
+            continue
         field = model.model_fields.get(str(key)) if model else None
         kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
-        model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        found = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        mapping = field is not None and get_origin(field.annotation) is dict
+        model, named = (None, found) if mapping else (found, None)
     return model
 
 

@@ -82,7 +82,7 @@ def main() -> None:
             storm = ValidationStorm(rig, root / "storm", assignments=args.storm, seed=args.seed)
             states, wrong = storm.blow(kills=args.storm // 3, pause=(0.5, 3.0), limit=3600)
             print(f"{args.storm} submissions: {dict(Counter(states.values()))}; killed {dict(storm.killed)}; "
-                  f"wrong: {wrong or 'nothing'}")
+                  f"given up for {dict(storm.causes)}; loops started {storm.starts}; wrong: {wrong or 'nothing'}")
             return
         print(f"{'':28}{'fetch':>8}{'run':>8}{'submit':>8}{'all':>8}  seconds an assignment")
         for title, count, per_task, most in (("one array, a task each", args.assignments, 1, None),

@@ -81,6 +81,10 @@ def make_tokenizer(out: Path) -> int:
                                         additional_special_tokens=list(MARKERS[1:]),
                                         clean_up_tokenization_spaces=False)
     tokenizer.save_pretrained(str(out))
+    settings = out / "tokenizer_config.json"
+    named = {**json.loads(settings.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}
+    del named["extra_special_tokens"]  # a list of them is what transformers 4 can't read; tokenizer.json has them too
+    settings.write_text(json.dumps(named, indent=2) + "\n")
     return len(tokenizer)
 
 

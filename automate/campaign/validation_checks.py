@@ -24,12 +24,17 @@ def validation_in_use(workspace: Workspace) -> bool:
 
 def validation_report(workspace: Workspace, environ: Mapping[str, str] | None = None) -> Report:
     """The findings on Flock validation; none of them concerns a model of a campaign."""
+    from automate.validation.checking import check_config
     from automate.validation.preflight import checks
     from automate.validation.spool import Spool
 
     env = os.environ if environ is None else environ
     places = workspace.validation
-    found = checks(places, Spool(places), environ=env, api=lambda: _api(workspace, env))
+
+    def config(module: str, task_id: str) -> None:
+        check_config(places, workspace.settings, env, module, task_id)
+
+    found = checks(places, Spool(places), environ=env, api=lambda: _api(workspace, env), config=config)
     return Report(tuple(Finding(one.code, Level(one.level), one.subject, one.what, one.todo) for one in found), (), ())
 
 

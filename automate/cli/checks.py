@@ -136,7 +136,9 @@ def _show_validation(validation: Report, *, as_json: bool) -> None:
     console.print("\nFlock validation\n")
     print_findings(console, validation)
     errors = len(validation.fatal)
-    console.print("\n[green]Flock validation is ready[/]" if validation.ok else
+    warned = any(finding.level.value == "warning" for finding in validation.findings)
+    console.print(f"\n[{'yellow' if warned else 'green'}]Flock validation {'has warnings' if warned else 'is ready'}[/]"
+                  if validation.ok else
                   f"\n[red]Flock validation is not ready: {errors} error{'s' if errors > 1 else ''}[/]")
 
 

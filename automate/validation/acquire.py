@@ -61,14 +61,14 @@ def acquire(assignment: Assignment, *, spool: Spool, places: ValidationPlaces, h
 
     Its own fault: a result `failed`, and it moves to `done`. For a person: `given_up`. Anything else that goes wrong
     becomes its `problem` and `cause`, and is tried again by the next call. `session` must carry no key.
-    `stop` is asked between files: what is there then stays, and the rest waits.
+    `stop` is asked every few seconds, also within a file: what is there then stays, and the rest waits.
     Raises ClaimedError where somebody else is at work on it, StorageError where the disk is too full for any.
     """
     with spool.held(assignment.id) as claim:
         found = spool.find(assignment.id)
         if found is None or found.state is not State.FETCHED or found.cause == "reply":
             return found or assignment
-        work = Work(found, spool, places, hub, clock, partial(_between_files, claim, stop))
+        work = Work(found, spool, places, hub, clock, partial(_at_work, claim, stop))
         try:
             _fetch(work, session, check)
         except _Ended as ended:
@@ -92,7 +92,7 @@ def acquire(assignment: Assignment, *, spool: Spool, places: ValidationPlaces, h
         return work.now
 
 
-def _between_files(claim: Claim, stop: Callable[[], bool]) -> None:
+def _at_work(claim: Claim, stop: Callable[[], bool]) -> None:
     """Show that the holder lives. Raises what ends the work here."""
     if not claim.beat():
         raise _LostError("somebody else has taken this assignment over", where=str(claim.path))
@@ -186,7 +186,7 @@ def _data(work: Work, session: requests.Session) -> None:
     url = _fields(now.folder).get("validation_set_url")
     if not isinstance(url, str):
         raise TryLater("the reply holds no address of a validation set", cause="data-url")
-    data = download(url, now.folder, work.places.settings, session)
+    data = download(url, now.folder, work.places.settings, session, beat=work.beat)
     work.noted(f"validation set on disk: {data.size} bytes, sha256 {data.sha256}")
     work.save(data=data)
 

@@ -27,7 +27,7 @@ from automate.validation.api_errors import (
     error_of,
     retry_after,
 )
-from automate.validation.api_wire import LARGEST, Answer, Failure, Wire
+from automate.validation.api_wire import KEEP_METHOD, LARGEST, Answer, Failure, Wire
 from automate.validation.audit import Audit
 from automate.validation.replies import JSON, Task, describe, load, parse_tasks, shown, wire_id
 from automate.validation.secrets import read_key
@@ -78,7 +78,7 @@ def update_body(payload: Mapping[str, JSON]) -> bytes:
 
 
 def _may_repeat(error: BaseException) -> bool:
-    return isinstance(error, ApiUnavailable) and not error.unsure and (error.retry_after or 0.0) <= LONGEST_WAIT
+    return isinstance(error, ApiUnavailable) and not error.arrived and (error.retry_after or 0.0) <= LONGEST_WAIT
 
 
 def _wait(state: RetryCallState) -> float:
@@ -181,6 +181,10 @@ class FlockApi:
         detail, other = self._said(answer)
         wait = retry_after(answer.headers, time.time())
         if 300 <= answer.status < 400:
+            if call.posted and answer.status not in KEEP_METHOD:  # such as 303: done, and the reply lies elsewhere
+                return ApiUnavailable(f"the API sends to another address (HTTP {answer.status}), so it is not known "
+                                      "whether it has taken this", unsure=True, where=where,
+                                      todo="check `validation.base_url`; it is tried again later")
             return ApiRefused("the API sends to another address, which the key is not given to", status=answer.status,
                               where=where, todo="check `validation.base_url`")
         if not 200 <= answer.status < 300:

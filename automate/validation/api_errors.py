@@ -1,6 +1,12 @@
 """What the Flock API answers when it does not give what was asked, told apart by `detail` rather than by status.
 
-Pure. Texts of the server are cut, cleaned and freed of secrets by who raises these."""
+Pure. Texts of the server are cut, cleaned and freed of secrets by who raises these.
+
+Doubt (`unsure`) is left by a POST whose reply was lost: a connection that broke, a time-out, a gateway (502, 504), an
+error without a `detail` of the API's own (a page, plain text, a body cut off), a redirect that may follow the deed. An
+HTTP 5xx with a `detail` is a reply: the API says itself that it failed, so what it says later is taken at its word.
+Neither is repeated by the call itself (`arrived`).
+"""
 
 from __future__ import annotations
 
@@ -43,13 +49,15 @@ class BadKey(ApiError):
 class ApiUnavailable(ApiError):
     """The API can't be reached, or failed: to be tried again later.
 
-    `unsure`: the POST may have been taken all the same. `retry_after`: seconds that the server asked for, or None.
+    `unsure`: the POST may have been taken all the same; `arrived`: a POST that may have reached the API, taken or not,
+    and is not repeated at once. `retry_after`: seconds that the server asked for, or None.
     """
 
-    def __init__(self, what: str, *, unsure: bool = False, retry_after: float | None = None, where: str | None = None,
-                 todo: str | None = None) -> None:
+    def __init__(self, what: str, *, unsure: bool = False, arrived: bool = False, retry_after: float | None = None,
+                 where: str | None = None, todo: str | None = None) -> None:
         super().__init__(what, where=where, todo=todo)
         self.unsure = unsure
+        self.arrived = arrived or unsure
         self.retry_after = retry_after
 
 
@@ -94,6 +102,10 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         return None
 
 
+_GATEWAY = (502, 504)
+"""What only something in front of the API answers, whatever it says."""
+
+
 def error_of(status: int, detail: str | None, *, where: str, wait: float | None, posted: bool,
              otherwise: str = "") -> ApiError:
     """The error that a reply means. `detail` decides; the status only where there is none that is known.
@@ -117,5 +129,6 @@ def error_of(status: int, detail: str | None, *, where: str, wait: float | None,
                       todo="check the key, and that it is the key of a validator; then run the same command again")
     if status >= 500 or status == 408:
         return ApiUnavailable(f"the API failed with HTTP {status}: {said}", where=where, retry_after=wait,
-                              unsure=posted, todo="nothing is lost: it is tried again later")
+                              unsure=posted and (not text or status in _GATEWAY), arrived=posted,
+                              todo="nothing is lost: it is tried again later")
     return ApiRefused(f"the API refused (HTTP {status}): {said}", detail=text or otherwise, status=status, where=where)

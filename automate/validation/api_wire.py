@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -28,7 +29,11 @@ BODY_TIMES = 4.0
 IDLE = 20.0
 """Seconds after which a kept connection is not used again: one that the server has dropped would make a POST unsure."""
 _HOPS = 3
-_KEEP_METHOD = (307, 308)
+KEEP_METHOD = (307, 308)
+"""Redirects that say: nothing was done, ask the same there."""
+_BEFORE = (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema,
+           requests.exceptions.InvalidHeader)
+"""What `requests` raises of a request that it has not begun to send."""
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -98,11 +103,20 @@ def failure_of(error: BaseException, settings: Validation) -> Failure:
     if any(isinstance(one, requests.exceptions.ProxyError | urllib3_errors.ProxyError) for one in inner) or any(
             isinstance(one, OSError) and "Tunnel connection failed" in str(one) for one in inner):
         return Failure("the proxy of this machine let nothing through", False)
-    if isinstance(error, ValueError):
+    if isinstance(error, _BEFORE):
         return Failure("its address can't be used", False)
     if any(isinstance(one, requests.Timeout | urllib3_errors.TimeoutError | TimeoutError) for one in inner):
         return Failure(f"no reply within {settings.read_timeout:g} s", True)
+    if isinstance(error, ValueError | HTTPException):
+        return Failure("its reply can't be read", True)
     return Failure(f"the connection broke ({words})" if words else "the connection broke without a reply", True)
+
+
+class _Session(requests.Session):
+    """A session that reads no redirect: `Wire` does, after the limits of size and time."""
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        return None
 
 
 class Wire:
@@ -113,7 +127,7 @@ class Wire:
         self._auth = _Key(key)
         self._debug = debug
         self._used = time.monotonic()
-        self._session = requests.Session()
+        self._session = _Session()
         self._session.trust_env = urlsplit(settings.base_url).hostname not in _LOOPBACK
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
@@ -140,7 +154,7 @@ class Wire:
                     headers={"Content-Type": "application/json", "Accept": "application/json"},
                     timeout=(self._settings.connect_timeout, self._settings.read_timeout)) as reply:
                 got = self._read(reply)
-        except (requests.RequestException, urllib3_errors.HTTPError, OSError, ValueError) as error:
+        except (requests.RequestException, urllib3_errors.HTTPError, HTTPException, OSError, ValueError) as error:
             got = failure_of(error, self._settings)
         self._used = time.monotonic()
         self._note(method, url, body, got)
@@ -159,7 +173,7 @@ class Wire:
                 if time.monotonic() > until:
                     whole = False
                     break
-        except (requests.RequestException, urllib3_errors.HTTPError, OSError):
+        except (requests.RequestException, urllib3_errors.HTTPError, HTTPException, OSError, ValueError):
             whole = False
         length = reply.headers.get("Content-Length", "")
         if "Content-Encoding" not in reply.headers and length.isdigit() and size < int(length):
@@ -170,7 +184,7 @@ class Wire:
     def _onward(self, answer: Answer, method: str, url: str) -> str | None:
         """Where a redirect leads, if it may be followed: the same scheme, host and port, and the method kept."""
         target = answer.headers.get("Location")
-        if not target or not (answer.status in _KEEP_METHOD or (method == "GET" and answer.status in (301, 302, 303))):
+        if not target or not (answer.status in KEEP_METHOD or (method == "GET" and answer.status in (301, 302, 303))):
             return None
         try:
             there = urljoin(url, target)

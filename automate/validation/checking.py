@@ -48,12 +48,10 @@ def check_config(places: ValidationPlaces, settings: Settings, environ: Mapping[
     with tempfile.TemporaryDirectory(prefix="flock-validation-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
         (folder / files.REPLY).write_text("{}", encoding="utf-8")
-        nobody = Assignment("0", task_id, module, 0.0, folder)
+        nobody = Assignment("0", task_id or "0", module, 0.0, folder)
         found = check_input(places, settings, environ)(nobody)
     if found is not None and found.cause == CONFIG:
-        raise ConfigError(found.reason, where=f"config of {module}",
-                          todo=f"mend it, or lay a configs/tasks/{task_id}.json over it; docs/validation.md lists the "
-                          "keys")
+        raise ConfigError(found.reason, where=f"config of {module}", todo="docs/validation.md lists the keys")
 
 
 def _run(command: list[str], environ: Mapping[str, str], folder: Path) -> Result | None:

@@ -1,6 +1,6 @@
 """Validation sets: fetched from their presigned address to disk, whole, checked and hashed; and the room for them.
 
-Never shows an address's query, which is a key for an hour; never sends keys, and follows no way out of http(s)."""
+Never shows an address's query, which is a key for an hour; never sends keys, and asks no private network."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import requests
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+from urllib3.exceptions import HTTPError
 
 from automate.journal import fresh_name
 from automate.settings_validation import Validation
+from automate.validation import addresses
 from automate.validation.assignments import DataFile
+from automate.validation.beside import beside
 from automate.validation.inner import files
 from automate.validation.troubles import PersonNeeded, TryLater, of_system
 
 CHUNK = 1 << 18
 GB = 1_000_000_000
-_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+PATIENCE, SLOWEST = 120.0, 100_000
+"""Seconds after which a download must have brought so many bytes for each second since; a trickle ends there."""
+EVERY = 1.0
+"""Seconds between two beats, at least: each is a call of the file system."""
+Beat = Callable[[], object]
+"""Called between pieces of a download: shows that the holder lives; what it raises ends the download."""
 _SUFFIXES = {".jsonl", ".json", ".npz", ".npy", ".csv", ".parquet", ".zip"}
 _HOPS = 5
 _GONE = {400, 401, 403, 404, 410}
@@ -59,14 +68,27 @@ def need_room(folder: Path, settings: Validation, needed: int = 0) -> None:
         raise TryLater(problem, cause="disk", todo="make room there (df, quota); it goes on by itself then")
 
 
-def download(url: str, folder: Path, settings: Validation, session: requests.Session, *,
-             sleep: Callable[[float], None] = time.sleep) -> DataFile:
-    """Put a validation set into `folder`/data, whole or not at all. Raises TryLater, PersonNeeded (too large)."""
-    def once() -> DataFile:
-        with _opened(url, settings, session) as response:
-            return _received(response, folder, settings)
+def too_slow(got: int, seconds: float, patience: float = PATIENCE) -> bool:
+    """Whether `got` bytes in so many seconds are a trickle that nobody waits for."""
+    return got < (seconds - patience) * SLOWEST
 
-    _host(url)
+
+def download(url: str, folder: Path, settings: Validation, session: requests.Session, *,
+             sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic,
+             beat: Beat = bool) -> DataFile:
+    """Put a validation set into `folder`/data, whole or not at all. `beat` is called for each piece that comes.
+
+    Raises TryLater, PersonNeeded (too large; an address of a private network), and what `beat` raises.
+    """
+    here = addresses.of_this_machine(settings.base_url)
+
+    def once() -> DataFile:
+        pace = _Pace(clock, beat)
+        with _opened(url, settings, session, pace, here) as response:
+            return _received(response, folder, settings, pace)
+
+    addresses.host_of(url, here=here)
+    addresses.guard(session, here=here)
     name = _name(url)
     found = Retrying(stop=stop_after_attempt(settings.retries + 1), wait=wait_exponential(max=20), sleep=sleep,
                      retry=retry_if_exception(lambda error: isinstance(error, TryLater) and error.soon),
@@ -79,22 +101,28 @@ def download(url: str, folder: Path, settings: Validation, session: requests.Ses
     return DataFile(f"{files.DATA}/{name}", found.size, found.sha256)
 
 
+class _Pace:
+    """Watches one download from its beginning on."""
+
+    def __init__(self, clock: Callable[[], float], beat: Beat) -> None:
+        self.clock, self.beat, self.began = clock, beat, clock()
+        self.due = self.began
+
+    def check(self, got: int, host: str) -> None:
+        """A piece came; `got` bytes so far. Raises TryLater where they trickle, and what `beat` raises."""
+        now = self.clock()
+        if now >= self.due:
+            self.due = now + EVERY
+            self.beat()
+        if too_slow(got, now - self.began):
+            raise TryLater(f"{host} sends the validation set too slowly: {got} bytes in {now - self.began:.0f} s",
+                           cause="network")
+
+
 def _name(url: str) -> str:
     """A name of our own; of the address's only a well-known ending is kept, as modules may look at it."""
     suffix = os.path.splitext(urlsplit(url).path)[1].lower()  # noqa: PTH122 - a path of an address
     return f"validation-set{suffix if suffix in _SUFFIXES else ''}"
-
-
-def _host(url: str) -> str:
-    """The address's host, after looking at the rest. Raises TryLater."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        parts, host = urlsplit(""), None
-    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)):
-        raise TryLater("the validation set's address is not https", cause="data-url")
-    return host
 
 
 def _plain(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -103,15 +131,14 @@ def _plain(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 @contextmanager
-def _opened(url: str, settings: Validation, session: requests.Session) -> Iterator[requests.Response]:
-    """The reply that holds the set, after redirections. Raises TryLater."""
+def _opened(url: str, settings: Validation, session: requests.Session, pace: _Pace,
+            here: bool) -> Iterator[requests.Response]:
+    """The reply that holds the set, after redirections, each of which is looked at. Raises TryLater, PersonNeeded."""
     for _ in range(_HOPS):
-        host = _host(url)
+        host = addresses.host_of(url, here=here)
         try:
-            response = session.get(url, stream=True, allow_redirects=False, auth=_plain,
-                                   headers={"Accept-Encoding": "identity"},
-                                   timeout=(settings.connect_timeout, settings.read_timeout))
-        except (requests.RequestException, ValueError) as error:  # their texts hold the address
+            response = beside(partial(_asked, url, settings, session, here), partial(pace.check, 0, host), EVERY)
+        except (requests.RequestException, OSError, ValueError) as error:  # their texts hold the address
             raise _network(error, host) from None
         with closing(response):
             if response.is_redirect:
@@ -122,6 +149,13 @@ def _opened(url: str, settings: Validation, session: requests.Session) -> Iterat
             yield response
             return
     raise TryLater("the validation set's address leads in a ring", cause="data-url")
+
+
+def _asked(url: str, settings: Validation, session: requests.Session, here: bool) -> requests.Response:
+    """The reply's head. Raises PersonNeeded, requests' errors, OSError."""
+    addresses.look_up(url, session, here=here)
+    return session.get(url, stream=True, allow_redirects=False, auth=_plain, headers={"Accept-Encoding": "identity"},
+                       timeout=(settings.connect_timeout, settings.read_timeout))
 
 
 def _network(error: Exception, host: str) -> TryLater:
@@ -135,7 +169,7 @@ def _refused(response: requests.Response, host: str) -> TryLater:
     if status not in _GONE:
         return TryLater(f"{host} answered {status} for the validation set", cause="network", soon=True)
     try:
-        said = response.raw.read(2000, decode_content=True).decode("utf-8", "replace")
+        said = next(_pieces(response, 2000), b"").decode("utf-8", "replace")
     except Exception:
         said = ""
     expired = "expired" in said.lower() or "ExpiredToken" in said
@@ -145,7 +179,7 @@ def _refused(response: requests.Response, host: str) -> TryLater:
                     cause="url-expired" if expired or status in (400, 403) else "data-url")
 
 
-def _received(response: requests.Response, folder: Path, settings: Validation) -> DataFile:
+def _received(response: requests.Response, folder: Path, settings: Validation, pace: _Pace) -> DataFile:
     """The body in a file beside its place. Raises TryLater where it is cut, empty or can't be written."""
     host = urlsplit(response.url).hostname or ""
     length = response.headers.get("Content-Length", "")
@@ -158,22 +192,25 @@ def _received(response: requests.Response, folder: Path, settings: Validation) -
         part.parent.mkdir(exist_ok=True)
         for old in part.parent.glob(".*.part"):
             old.unlink(missing_ok=True)
-        return _written(response, part, host, length, settings)
+        return _written(response, part, host, length, settings, pace)
+    except (HTTPError, requests.RequestException) as error:
+        part.unlink(missing_ok=True)
+        raise TryLater(f"{host} broke off while sending the validation set ({type(error).__name__})",
+                       cause="data-truncated", soon=True) from None
     except OSError as error:
         part.unlink(missing_ok=True)
-        if isinstance(error, requests.RequestException):
-            raise TryLater(f"{host} broke off while sending the validation set ({type(error).__name__})",
-                           cause="data-truncated", soon=True) from None
         raise of_system(error, part, "write the validation set") from error
     except BaseException:
         part.unlink(missing_ok=True)
         raise
 
 
-def _written(response: requests.Response, part: Path, host: str, length: str, settings: Validation) -> DataFile:
+def _written(response: requests.Response, part: Path, host: str, length: str, settings: Validation,
+             pace: _Pace) -> DataFile:
     digest, size = hashlib.sha256(), 0
     with part.open("xb") as file:
-        for chunk in response.iter_content(CHUNK):
+        for chunk in _pieces(response, CHUNK):
+            pace.check(size, host)
             digest.update(chunk)
             size += len(chunk)
             _not_huge(size, settings)
@@ -186,6 +223,16 @@ def _written(response: requests.Response, part: Path, host: str, length: str, se
     if size == 0:
         raise TryLater("the validation set is empty", cause="data-empty")
     return DataFile(str(part.relative_to(part.parents[1])), size, digest.hexdigest())
+
+
+def _pieces(response: requests.Response, most: int) -> Iterator[bytes]:
+    """The unpacked body in pieces, each as soon as it comes: `iter_content` would wait until a piece is full."""
+    read = getattr(response.raw, "read1", None)
+    if read is None:  # an older urllib3
+        yield from response.iter_content(min(most, 1024))
+        return
+    while data := read(most, decode_content=True):
+        yield data
 
 
 def _not_huge(size: int, settings: Validation) -> None:

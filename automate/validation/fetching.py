@@ -14,7 +14,7 @@ from typing import Protocol
 from automate.claims import take
 from automate.errors import ApiError, ConfigError, DataError, FlockError, StorageError
 from automate.names import name_problem
-from automate.validation import rates, replies
+from automate.validation import rates, replies, standing
 from automate.validation.api_errors import ApiUnavailable, BadKey, NoSubmissions, RateLimited
 from automate.validation.assignments import Assignment, State
 from automate.validation.lookups import Lookup, Reply
@@ -41,12 +41,14 @@ class Asks(Protocol):
 @dataclass(frozen=True)
 class Turn:
     """What a turn did: `admitted` assignments, `waits`: task to the epoch second of its next allowed lookup,
-    `problems` in the order in which they came, `full`: as many outstanding as may be."""
+    `problems` in the order in which they came, `full`: as many outstanding as may be, `closed`: tasks that are not
+    asked for a standing trouble."""
 
     admitted: tuple[Assignment, ...] = ()
     waits: Mapping[str, float] = field(default_factory=dict)
     problems: tuple[FlockError, ...] = ()
     full: bool = False
+    closed: frozenset[str] = frozenset()
 
 
 def free_bytes(folder: Path) -> int:
@@ -71,7 +73,8 @@ class Fetcher:
         self.places, self.spool, self.api, self.module = places, spool, api, module
         self.task_ids = tuple(dict.fromkeys(task_ids))
         self.acquire, self.most, self.clock, self.stop, self.free = acquire, most, clock, stop, free
-        self._again: dict[str, tuple[float, int]] = {}
+        self._again: dict[str, tuple[float, float, int]] = {}
+        """Of each assignment whose files could not be had: when that was, seconds to wait from then, how often."""
 
     def turn(self) -> Turn:
         """Mend, admit, have files, ask. Raises ClaimedError where another fetches; all else is among the problems."""
@@ -104,15 +107,16 @@ class Fetcher:
         if error is None:
             self._again.pop(assignment_id, None)
             return
-        times = self._again.get(assignment_id, (0.0, 0))[1] + 1
+        times = self._again.get(assignment_id, (0.0, 0.0, 0))[2] + 1
         first = rates.first_wait(AGAIN, self.places.settings.time_sleep)
-        self._again[assignment_id] = (self.clock() + min(first * 2 ** min(times - 1, 20), MOST_AGAIN), times)
+        self._again[assignment_id] = (self.clock(), min(first * 2 ** min(times - 1, 20), MOST_AGAIN), times)
 
     def incomplete(self) -> list[Assignment]:
         """Assignments of the spool that wait for their files and may be tried now."""
         now = self.clock()
         return [one for one in self.spool.listed(State.FETCHED)
-                if one.handed is None and _wants_files(one) and self._again.get(one.id, (0.0, 0))[0] <= now]
+                if one.handed is None and _wants_files(one)
+                and not (one.id in self._again and rates.too_early(*self._again[one.id][:2], now))]
 
     def outstanding(self) -> int:
         """How many there are, with replies that no assignment was made of yet."""
@@ -139,6 +143,7 @@ class _Turn:
         """Tasks, those asked last at the end."""
         self.done: set[str] = set()
         """Tasks that had their turn and brought nothing."""
+        self.closed: set[str] = set()
 
     def run(self) -> Turn:
         fetcher, ends = self.fetcher, self.clock() + LONGEST
@@ -153,12 +158,12 @@ class _Turn:
                     self._files(assignment)
             while not (full := fetcher.outstanding() >= fetcher.most) and not fetcher.stop() and self.clock() < ends:
                 task = rates.due(self.rates, self._left(), self.clock())
-                if task is None or not self._ask(task):
+                if task is None or not (self._stands(task) or self._ask(task)):
                     break
         except FlockError as error:
             self._note(error)
         waits = {task: self._rate(task).next for task in fetcher.task_ids}
-        return Turn(tuple(self.admitted), waits, tuple(self.problems), full)
+        return Turn(tuple(self.admitted), waits, tuple(self.problems), full, frozenset(self.closed))
 
     def _room(self) -> None:
         """Room for what is about to come, and a reserve for reporting. Raises StorageError."""
@@ -171,6 +176,16 @@ class _Turn:
         keep_reserve(places.reserve)
         for state in State:
             places.state(state).mkdir(parents=True, exist_ok=True)
+
+    def _stands(self, task: str) -> bool:
+        """Whether something on this side would have the next assignment given up as the last ones were."""
+        few = self.spool.count(State.GIVEN_UP) < standing.MOST
+        cause = "" if few else standing.standing(self.spool.listed(), task, self.fetcher.module, self.clock())
+        if cause:
+            self.done.add(task)
+            self.closed.add(task)
+            self._note(standing.refusal(task, cause))
+        return bool(cause)
 
     def _left(self) -> tuple[str, ...]:
         return tuple(task for task in self.order if task not in self.done)

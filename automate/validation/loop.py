@@ -16,7 +16,8 @@ from typing import TypeVar
 from automate.claims import Claim, JobAlive, no_jobs, take
 from automate.errors import ClaimedError, FlockError
 from automate.validation.fetching import Turn
-from automate.validation.rates import first_wait
+from automate.validation.rates import first_wait, too_early
+from automate.validation.room import with_room
 from automate.validation.spool import CLAIM_STALE
 from automate.validation.submitting import Submitted
 from automate.validation_places import ValidationPlaces
@@ -46,10 +47,12 @@ class Stop:
         self.why = self.why or why
 
     def wait(self, seconds: float, sleep: Callable[[float], None], clock: Callable[[], float]) -> None:
-        """Sleep in short steps until it is time, or until told to stop."""
-        ends = clock() + seconds
-        while not self() and (left := ends - clock()) > 0:
+        """Sleep in short steps until it is time, or until told to stop. A clock that is set back prolongs no sleep."""
+        now, left = clock(), seconds
+        while not self() and left > 0:
             sleep(min(left, STEP))
+            before, now = now, clock()
+            left -= max(0.0, now - before)
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,10 @@ class Loop:
         self.stop = stop or Stop()
         self.stale, self.job_alive = stale, job_alive
         self._submitting: Claim | None = None
+        self._told: set[str] = set()
         self._outages = 0
-        self._submit_after = 0.0
+        self._submit_wait = (0.0, 0.0)
+        """When a report failed last, and for how many seconds from then none is tried."""
 
     # --- one turn -------------------------------------------------------------------------------
     def turn(self) -> Round:
@@ -93,11 +98,17 @@ class Loop:
         self._part("settle", self.settle, failures)
         submitted = self._submit(failures)
         fetched = self._part("fetch", self.fetch, failures)
-        for problem in fetched.problems if fetched else ():
-            self.say(f"fetch: {problem}")
+        self._tell(fetched)
         self._part("hand in", self.hand_in, failures)
         self._part("clean", self.clean, failures)
         return Round(submitted, fetched, tuple(failures), self._due(fetched))
+
+    def _tell(self, fetched: Turn | None) -> None:
+        """What was in the way of fetching, where the turn before did not say the same."""
+        problems = {str(problem) for problem in fetched.problems} if fetched else set()
+        for problem in sorted(problems - self._told):
+            self.say(f"fetch: {problem}")
+        self._told = problems
 
     def _part(self, name: str, part: Callable[[], T], failures: list[tuple[str, Exception]]) -> T | None:
         if self.stop():
@@ -113,16 +124,16 @@ class Loop:
         return None
 
     def _submit(self, failures: list[tuple[str, Exception]]) -> Submitted | None:
-        if self.clock() < self._submit_after:
+        if too_early(*self._submit_wait, self.clock()):
             return None
         before = len(failures)
         done = self._part("submit", lambda: self.submit(self._submitting), failures)
         if len(failures) > before or (done is not None and (done.down or done.stopped is not None)):
             self._outages += 1
             first = first_wait(AGAIN, self.places.settings.time_sleep)
-            self._submit_after = self.clock() + min(first * 2 ** min(self._outages - 1, 20), MOST_AGAIN)
+            self._submit_wait = (self.clock(), min(first * 2 ** min(self._outages - 1, 20), MOST_AGAIN))
         else:
-            self._outages, self._submit_after = 0, 0.0
+            self._outages, self._submit_wait = 0, (0.0, 0.0)
         if done is not None and done.stopped is not None:
             self.say(f"submit: {done.stopped}")
         return done
@@ -137,7 +148,7 @@ class Loop:
     def run(self, *, once: bool = False) -> Round:
         """Turn after turn until told to stop (one turn with `once`); the last one. Raises ClaimedError: one is running.
         """
-        claim = take(self.places.claim("loop"), stale=self.stale, job_alive=self.job_alive)
+        claim = self._take("loop")
         claims = [claim]
         try:
             self._submitting = self._claim_submitting(claims)
@@ -152,16 +163,21 @@ class Loop:
         while True:
             done = self.turn()
             if not once:
-                self.stop.wait(done.due - self.clock(), self.sleep, self.clock)
+                self.stop.wait(min(done.due - self.clock(), self.pause), self.sleep, self.clock)
             if once or self.stop():
                 if self.stop():
                     self.say(f"stopped: {self.stop.why}")
                 return done
 
+    def _take(self, what: str) -> Claim:
+        """A claim, on a full disk too: finished work must get out."""
+        return with_room(self.places.reserve, lambda: take(self.places.claim(what), stale=self.stale,
+                                                           job_alive=self.job_alive))
+
     def _claim_submitting(self, claims: list[Claim]) -> Claim | None:
         """Held for as long as the loop runs: on a full disk a claim can't be written when it is needed."""
         try:
-            claims.append(take(self.places.claim("submit"), stale=self.stale, job_alive=self.job_alive))
+            claims.append(self._take("submit"))
         except ClaimedError:
             return None  # somebody submits by hand at this moment: each turn tries for itself
         return claims[-1]

@@ -34,6 +34,8 @@ from automate.validation_places import ValidationPlaces
 JSON = Any
 WHOLE_AT_DEFAULT = frozenset({"lora", "llm_judge"})
 """Modules whose current clients load a whole model without its revision; scores must agree with theirs."""
+NAME_NO_FILE = WHOLE_AT_DEFAULT
+"""Modules that read adapters and models by what is in them: a `model_filename` in their assignments says nothing."""
 
 
 @dataclass
@@ -87,13 +89,14 @@ def _read_at_default(module: str, listing: Listing) -> bool:
 
 
 def _there(snapshot: Snapshot | None) -> bool:
-    return snapshot is not None and snapshots.whole(Path(snapshot.path))
+    return snapshot is not None and snapshots.whole(Path(snapshot.path), snapshot.size)
 
 
 def _parts(work: Work, listing: Listing, fields: Mapping[str, JSON]) -> tuple[list[RepoFile], Snapshot | None]:
     """The files of the repository itself, and the base model, which is on disk then."""
-    if "model_filename" in fields:
-        return policy_files(listing, fields["model_filename"]), None
+    named = fields.get("model_filename")
+    if work.now.module not in NAME_NO_FILE and isinstance(named, str) and named:
+        return policy_files(listing, named), None
     takes = wants(work.now.module, work.now.task_id, work.places.configs)
     if listing.adapter:
         return model_files(listing), _base(work, listing, takes)
@@ -112,9 +115,9 @@ def _base(work: Work, listing: Listing, takes: Wants) -> Snapshot:
     try:
         found = work.hub.listing(repo, work.now.base_commit or "main")
     except SubmissionAtFault as fault:
-        if takes.bases is not None:
-            raise PersonNeeded(f"a supported base model: {fault.what}", cause="base-gone", where=repo,
-                               todo="look at its page on the hub") from fault
+        if takes.bases is not None or not takes.known:
+            raise PersonNeeded(f"the adapter's base model, which may be a supported one: {fault.what}",
+                               cause="base-gone", where=repo, todo="look at its page on the hub") from fault
         raise SubmissionAtFault(f"the adapter's base model: {fault.what}", cause="missing-base",
                                 where=repo) from fault
     if work.now.base_commit is None:

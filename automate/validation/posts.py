@@ -28,7 +28,8 @@ class Posts:
     """What is known of earlier attempts.
 
     `accepted`: one was taken. `unsure`: one may have been (no reply came, or the process died meanwhile).
-    `refusals`: how many were refused; `tries`: how many there were; `last`: when the last ended (0: never).
+    `refusals`: how many were refused; `tries`: how many there were; `last`: when the last one of the file ended (0:
+    never), whatever times a clock that was wrong gave earlier ones.
     """
 
     accepted: bool = False
@@ -47,7 +48,7 @@ def summary(records: list[Record], bad: int = 0, *, marked: bool = False) -> Pos
         accepted=ACCEPTED in known,
         unsure=marked or bad > 0 or UNSURE in known or any(one not in outcomes for one in intents),
         refusals=known.count(REFUSED), tries=len(intents),
-        last=max((_time(one.get("when")) for one in records), default=0.0),
+        last=_time(records[-1].get("when")) if records else 0.0,
     )
 
 

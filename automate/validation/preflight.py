@@ -5,9 +5,8 @@ Changes nothing, and asks the API only for lists; never stops at the first probl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from automate.errors import ConfigError, FlockError
 from automate.names import name_problem
@@ -16,28 +15,18 @@ from automate.validation.api_errors import BadKey
 from automate.validation.assignments import Assignment, State
 from automate.validation.catalogue import Source
 from automate.validation.catalogue import find as find_module
+from automate.validation.check import Check
 from automate.validation.downloads import free_gb, room_problem
 from automate.validation.environments import EnvironmentState
 from automate.validation.modules.base import InvalidConfigValueException
+from automate.validation.preflight_configs import Config, built_or_configured, configs, named_folders, writable
 from automate.validation.replies import Task
 from automate.validation.secrets import read_key
 from automate.validation.spool import Spool
 from automate.validation_places import ValidationPlaces
 
-Level = Literal["ok", "note", "warning", "error"]
 MOST = 5
 _OUTSTANDING = tuple(state for state in State if state.outstanding)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at. `code` is stable; `todo` is empty where nothing is to be done."""
-
-    code: str
-    level: Level
-    subject: str
-    what: str
-    todo: str = ""
 
 
 class Api(Protocol):
@@ -60,22 +49,26 @@ def named(places: ValidationPlaces, spool: Spool) -> tuple[list[str], list[str]]
 
 def checks(places: ValidationPlaces, spool: Spool, *, environ: Mapping[str, str], api: Callable[[], Api],
            modules: Sequence[str] = (), task_ids: Sequence[str] = (),
-           find: Callable[[str, ValidationPlaces], Source] = find_module,
+           config: Config | None = None, find: Callable[[str, ValidationPlaces], Source] = find_module,
            state: Callable[[Source, ValidationPlaces], EnvironmentState] = environments.state) -> list[Check]:
     """All of them. Modules and tasks that are not given are those that the workspace names.
 
-    `api` makes the client; it is called only where there is a key.
+    `api` makes the client; it is called only where there is a key. `config` reads a module's config for a task.
     """
     known_modules, known_tasks = named(places, spool)
     needed = set(task_ids) | {one.task_id for one in spool.listed(*_OUTSTANDING)}
-    modules, task_ids = modules or known_modules, task_ids or known_tasks
+    modules = modules or sorted({*known_modules, *built_or_configured(places)})
+    task_ids = task_ids or known_tasks
     found = [*_asked(places, environ, api, task_ids, needed)]
     for module in modules:
         found += _module(module, places, find, state)
     if not modules:
-        found.append(Check("FH512", "note", "modules", "no module is in use yet",
-                           "see 'flock-hpc validation modules' for what there is"))
-    return [*found, *_checkouts(places, modules), *_token(places, environ), *_files(spool), *_room(places)]
+        found.append(Check("FH512", "warning", "modules", "no module is in use or built yet",
+                           "build the one you need: flock-hpc validation env create MODULE"))
+    if config is not None:
+        found += configs(modules, task_ids, config)
+    return [*found, *named_folders(places), *_checkouts(places, modules), *_token(places, environ), *_files(spool),
+            *writable(places), *_room(places)]
 
 
 # --- the API --------------------------------------------------------------------------------------
@@ -149,6 +142,8 @@ def _checkouts(places: ValidationPlaces, modules: Sequence[str]) -> Iterator[Che
             continue
         folder = getattr(places.settings, setting)
         path = None if folder is None else places.root / folder
+        if path is not None and not path.exists():
+            continue  # told with the other folders
         try:
             look(path)
         except InvalidConfigValueException as error:

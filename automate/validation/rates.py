@@ -19,6 +19,8 @@ UNTOLD = 60.0
 """Seconds to wait where a limit was reached and no figure was given."""
 SLACK, MOST_SLACK = 0.02, 5.0
 """What is added to a learned limit, as a share and in seconds: clocks and the network are not exact."""
+SKEW = 60.0
+"""Seconds by which clocks of two machines may differ without one of them being wrong."""
 OUTAGE, MOST_OUTAGE = 15.0, 900.0
 """The first wait after an outage (less where validation.time_sleep is), doubled with each, and its bound."""
 
@@ -81,6 +83,12 @@ def outage(rate: Rate, now: float, wanted: float, retry_after: float | None, fir
     return replace(rate, next=now + _bounded(wait), outages=outages)
 
 
+def too_early(since: float, wait: float, now: float) -> bool:
+    """Whether less than `wait` seconds have gone since then. A time that lies ahead was noted by a clock that was
+    wrong, and is waited for no longer: at most, something is tried once too often."""
+    return since - SKEW <= now < since + wait
+
+
 def due(rates: Mapping[str, Rate], task_ids: tuple[str, ...], now: float) -> str | None:
     """The task whose turn it is: of those that may be asked, the one looked up longest ago; None where none may be."""
     free = [task for task in task_ids if rates.get(task, Rate()).next <= now]
@@ -88,12 +96,16 @@ def due(rates: Mapping[str, Rate], task_ids: tuple[str, ...], now: float) -> str
 
 
 def load(path: Path, now: float) -> dict[str, Rate]:
-    """What is known of all tasks; nothing where the file is absent or broken. Times in the future are cut back."""
+    """What is known of all tasks; nothing where the file is absent or broken.
+
+    Times further ahead than the longest wait were noted by a clock that was wrong: such a task may be asked now.
+    """
     found = {}
     for task, value in (read_json(path) or {}).items():
         rate = _rate(value)
         if rate is not None:
-            found[task] = replace(rate, next=min(rate.next, now + MOST), looked=min(rate.looked, now))
+            found[task] = replace(rate, next=rate.next if rate.next <= now + MOST + SKEW else now,
+                                  looked=min(rate.looked, now))
     return found
 
 

@@ -82,6 +82,11 @@ def without_secrets(environ: Mapping[str, str], named: Iterable[str]) -> dict[st
     the value of a named one.
     """
     names = set(named)
-    values = {form for name in names for form in spellings(environ.get(name, ""))}
-    return {name: value for name, value in environ.items()
-            if name not in names and not looks_secret(name) and not any(one in value for one in values)}
+    kept = without_values(environ, [environ.get(name, "") for name in names])
+    return {name: value for name, value in kept.items() if name not in names and not looks_secret(name)}
+
+
+def without_values(environ: Mapping[str, str], secrets: Iterable[str]) -> dict[str, str]:
+    """The environment without the variables whose value holds one of these secrets, such as one that was typed."""
+    values = {form for secret in secrets for form in spellings(secret)}
+    return {name: value for name, value in environ.items() if not any(one in value for one in values)}

@@ -58,10 +58,11 @@ def present(folder: Path) -> dict[str, int]:
     return {name: size for name, size in listed.items() if _size(folder / name) == size}
 
 
-def whole(folder: Path) -> bool:
-    """Whether all that a snapshot's manifest lists is there."""
+def whole(folder: Path, least: int = 0) -> bool:
+    """Whether all that a snapshot's manifest lists is there, and so many bytes at least."""
     listed: Any = (read_json(manifest_of(folder)) or {}).get("files")
-    return isinstance(listed, dict) and bool(listed) and len(present(folder)) == len(listed)
+    there = present(folder)
+    return isinstance(listed, dict) and bool(listed) and len(there) == len(listed) and sum(there.values()) >= least
 
 
 def touch(folder: Path, now: float | None = None) -> None:

@@ -4,6 +4,7 @@ Never talks to the API or to Slurm; the raw reply is on disk before anything is 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from automate.claims import Claim, JobAlive, no_jobs, take
 from automate.errors import DataError, StorageError
-from automate.journal import fresh_name, replace_file
+from automate.journal import fresh_name, parse_object, replace_file
 from automate.names import name_problem
 from automate.validation import assignments
 from automate.validation.assignments import Assignment, State
@@ -30,6 +31,11 @@ URL_LIFE = 3600.0
 """Seconds that a presigned URL lives where it does not say so itself."""
 URL_DIED, LOST_LEASE = "url-died", "lost-lease"
 """Causes for which an assignment was given up that the API may give out again."""
+NOT_TAKEN, MOST_REPORTS = "report-not-taken", 2
+"""Cause of the events that count how often the API gave out again what was reported without its word; how often that
+leads to one more report."""
+KEPT_REPLIES = 4
+"""How many later replies for an assignment are kept; the youngest ones."""
 
 
 class Spool:
@@ -87,7 +93,13 @@ class Spool:
 
     def _again(self, reply: Path, old: Assignment, new: Assignment) -> Assignment:
         """Keep another reply with an id that is there; the caller holds its claim, so its folder stands still."""
+        unanswered = old.unconfirmed and old.state in (State.SUBMITTED, State.FAILED) and _validating(reply)
         self._rename(reply, old.folder / f"reply-{fresh_name()}.json")
+        for older in sorted(old.folder.glob("reply-*.json"))[:-KEPT_REPLIES]:
+            with contextlib.suppress(OSError):
+                older.unlink()
+        if unanswered and new.cause != "reply":
+            return self._report_again(old, new)
         back = {URL_DIED: State.FETCHED, LOST_LEASE: State.DONE}.get(old.cause or "")
         if old.state is State.GIVEN_UP and back is not None and new.cause != "reply":
             told = replace(old, problem=None, cause=None, deadline=new.deadline,
@@ -96,6 +108,15 @@ class Spool:
         if old.state is State.FETCHED and old.data is None and new.cause != "reply":
             return self.save(replace(old, url_expires=new.url_expires))
         return old
+
+    def _report_again(self, old: Assignment, new: Assignment) -> Assignment:
+        """Its report was not taken after all: one more, a bounded number of times."""
+        if sum(event.cause == NOT_TAKEN for event in old.history) >= MOST_REPORTS:
+            return old
+        told = replace(old, unconfirmed=False, problem=None, cause=None, deadline=new.deadline,
+                       url_expires=new.url_expires or new.fetched_at + URL_LIFE)
+        return self.move(told, State.DONE, "its report was not taken: the API gave it out again; it is reported again",
+                         NOT_TAKEN)
 
     def tidy(self) -> None:
         """Mend what a crash left among the replies and half-built folders; the caller holds the claim of fetching."""
@@ -219,6 +240,14 @@ def out_of_space(error: StorageError) -> bool:
     """Whether the disk, a quota or a file's size limit refused."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _validating(reply: Path) -> bool:
+    """Whether a kept reply itself says that its assignment is still to be validated."""
+    try:
+        return parse_object(reply.read_bytes()).get("status") == "validating"
+    except (OSError, ValueError):
+        return False
 
 
 def _flush(folder: Path) -> None:

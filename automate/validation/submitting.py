@@ -20,7 +20,7 @@ from automate.validation.inner import files
 from automate.validation.inner.files import Outcome, Result
 from automate.validation.payloads import payload_fit, payload_problem, shipped_fields
 from automate.validation.posts import Attempt, Posts
-from automate.validation.rates import first_wait
+from automate.validation.rates import first_wait, too_early
 from automate.validation.room import with_room
 from automate.validation.spool import LOST_LEASE, Spool, out_of_space
 from automate.validation_places import ValidationPlaces
@@ -142,7 +142,7 @@ class _Turn:
             self._keep(assignment, "its second step was not made yet", SECOND)
             return None
         tries = [event.when for event in assignment.history if event.cause == SECOND]
-        if self._too_early(assignment, len(tries), max(tries, default=0.0)):
+        if self._too_early(assignment, len(tries), tries[-1] if tries else 0.0):
             return None
         try:
             result = self.finish(assignment)
@@ -162,10 +162,10 @@ class _Turn:
     def _too_early(self, assignment: Assignment, times: int, last: float) -> bool:
         """Whether it is kept for now, as it was refused `times` times, the last time at `last`."""
         first = first_wait(AGAIN, self.places.settings.time_sleep)
-        due = last + min(first * 2 ** min(times - 1, 20), MOST_AGAIN) if times else 0.0
-        early = not self.hurry and due > self.clock()
+        wait, now = min(first * 2 ** min(times - 1, 20), MOST_AGAIN), self.clock()
+        early = times > 0 and not self.hurry and too_early(last, wait, now)
         if early:
-            self.kept.append((assignment, f"{assignment.problem}; tried again in {due - self.clock():.0f} s"))
+            self.kept.append((assignment, f"{assignment.problem}; tried again in {last + wait - now:.0f} s"))
         return early
 
     # --- the POST -------------------------------------------------------------------------------

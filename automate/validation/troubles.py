@@ -12,7 +12,7 @@ from automate.validation.inner import words
 
 CAUSES = frozenset({"hub", "hub-refused", "hub-file", "hub-token", "offline", "network", "data-url", "url-expired",
                     "data-truncated", "data-empty", "disk", "storage", "waiting", "environment", "check", "gated",
-                    "huge", "own-code", "disabled", "base-gone", "stopped"})
+                    "huge", "own-code", "disabled", "base-gone", "stopped", "files-gone"})
 """What `acquire` puts on an assignment, and takes off again once its files are there."""
 BOUNDED: Mapping[str, float] = {"url-expired": 0, "data-url": 0, "data-truncated": 0, "data-empty": 0, "hub-file": 0,
                                 "hub-refused": 3600}

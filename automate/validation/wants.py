@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from automate.validation.inner import configuration
 from automate.validation.modules.base import InvalidConfigValueException
@@ -18,10 +17,14 @@ SCORED: Mapping[str, Mapping[str, float]] = {"llm_judge": {"score": -999.0}}
 
 @dataclass(frozen=True)
 class Wants:
-    """`bases`: names of base models that are taken (None: any); `adapters_only`: whole models are refused."""
+    """`bases`: names of base models that are taken (None: any); `adapters_only`: whole models are refused.
+
+    `known`: whether the configs could be read; where not, nobody is blamed by them.
+    """
 
     bases: Collection[str] | None = None
     adapters_only: bool = False
+    known: bool = True
 
     def takes(self, base: str) -> bool:
         """Whether an adapter of this base model is taken; names are compared as they are written."""
@@ -29,7 +32,8 @@ class Wants:
 
 
 def wants(module: str, task_id: str, configs: Path) -> Wants:
-    """What a module takes for a task. A config that can't be read changes nothing here: its job says what is wrong."""
+    """What a module takes for a task. With a config that can't be read it refuses nothing: its job says what is wrong.
+    """
     if module == "llm_judge":
         from automate.validation.modules.llm_judge.schemas import SUPPORTED_BASES
 
@@ -38,14 +42,12 @@ def wants(module: str, task_id: str, configs: Path) -> Wants:
         return Wants()
     from automate.validation.modules.lora.bases import SUPPORTED_BASE_MODELS
 
-    config = _config(configs / f"{module}.json") | _config(configs / "tasks" / f"{task_id}.json")
-    bases = config.get("supported_base_models", SUPPORTED_BASE_MODELS)
-    return Wants(tuple(str(one) for one in bases) if isinstance(bases, list | tuple) else None,
-                 config.get("lora_only", True) is True)
-
-
-def _config(path: Path) -> dict[str, Any]:
     try:
-        return configuration.read(path)
-    except InvalidConfigValueException:
-        return {}
+        config = configuration.read(configs / f"{module}.json") | configuration.read(configs / "tasks"
+                                                                                     / f"{task_id}.json")
+    except (InvalidConfigValueException, OSError):
+        return Wants(known=False)
+    bases, only = config.get("supported_base_models", SUPPORTED_BASE_MODELS), config.get("lora_only", True)
+    if not isinstance(bases, list | tuple | frozenset) or not isinstance(only, bool):
+        return Wants(known=False)
+    return Wants(tuple(str(one) for one in bases), only)

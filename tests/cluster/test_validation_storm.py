@@ -11,10 +11,10 @@ from tests.rigs.validation_storm import ValidationStorm
 
 def test_every_assignment_ends_as_it_must(slurm: SlurmRig, tmp_path: Path) -> None:
     storm = ValidationStorm(slurm, tmp_path / "w", assignments=40, seed=4)
-    states, wrong = storm.blow(kills=16, pause=(0.5, 2.0), limit=400)
+    states, wrong = storm.blow(kills=16, pause=(0.3, 1.5), limit=400)
     assert wrong == []
     counts = Counter(states.values())
     assert set(counts) <= {"submitted", "failed", "given_up"}
     assert counts["submitted"] >= 20
     assert storm.killed["loop"] >= 1
-    assert storm.killed.total() >= 10
+    assert storm.killed["module"] + storm.killed["array task"] >= 3

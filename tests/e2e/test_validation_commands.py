@@ -70,7 +70,7 @@ def test_round_trip(tmp_path: Path, api: StandIn) -> None:
     assert fetched.returncode == 0, fetched.stderr
     assert "4 outstanding" in fetched.stdout
     assert set(states(root).values()) == {"fetched"}
-    assert "4 would be handed to this machine" in call(root, "run").stdout
+    assert "4 assignments would be handed to this machine" in call(root, "run").stdout
     ran = call(root, "run", "--submit")
     assert ran.returncode == 0, ran.stderr
     assert set(states(root).values()) == {"done"}
@@ -144,6 +144,8 @@ def test_own_command_goes_round(tmp_path: Path, api: StandIn) -> None:
     (("fetch", "example", "--task_ids", "123"), "wrong", "key was refused"),
     (("fetch", "example", "--task_ids", "a b"), KEY, "not a task id"),
     (("retry", "999"), KEY, "not in the spool"),
+    (("retry", "../x"), KEY, "is no assignment"),
+    (("cancel", "999"), KEY, "no job has assignment 999"),
 ])
 def test_bad_input_is_one_line(tmp_path: Path, api: StandIn, words: tuple[str, ...], key: str, told: str) -> None:
     root = workspace(tmp_path / "w", api)
@@ -182,6 +184,29 @@ def test_config_broken_later_goes_to_a_person_and_can_be_taken_back(tmp_path: Pa
     call(root, "run", "--submit")
     call(root, "submit")
     assert accepted(api) == [1]
+
+
+def test_a_standing_trouble_does_not_use_a_task_up(tmp_path: Path) -> None:
+    with StandIn(Plan(tasks=(TaskPlan(123, kind="example", submissions=30),), key=KEY)) as api:
+        root = workspace(tmp_path / "w", api, manager="current", module_folders=["mods"])
+        (root / "mods").mkdir()
+        (root / "mods" / "other.py").write_text(OTHER, encoding="utf-8")
+        done = call(root, "fetch", "other", "--task_ids", "123", "--max", "8")
+        assert len(states(root)) == 3, done.stdout
+        assert "no more are asked for" in done.stdout
+        assert set(states(root).values()) == {"given_up"}
+        again = call(root, "fetch", "other", "--task_ids", "123", "--max", "8")
+        assert len(states(root)) == 3, again.stdout
+
+
+def test_a_config_that_is_no_file_is_not_passed_over(tmp_path: Path, api: StandIn) -> None:
+    root = workspace(tmp_path / "w", api)
+    (root / "configs").mkdir()
+    (root / "configs" / "example.json").symlink_to(tmp_path / "nowhere.json")
+    done = call(root, "fetch", "example", "--task_ids", "123", "--max", "1", "--once")
+    assert done.returncode == 1
+    assert "example.json" in done.stderr
+    assert api.assignments == {}
 
 
 def test_odd_assignments_keep_nobody_back(tmp_path: Path) -> None:
@@ -227,6 +252,67 @@ def test_module_on_local_files(tmp_path: Path) -> None:
     done = call(tmp_path, "test", "example", "--data", str(data), FLOCK_HPC_VALIDATION__MANAGER="current")
     assert done.returncode == 1
     assert "row 2" in done.stdout
+
+
+OTHER = """
+from automate.validation.modules.base import BaseInputData
+from automate.validation.modules.example import ExampleModule
+class Input(BaseInputData):
+    something_else: int
+class Other(ExampleModule):
+    input_data_schema = Input
+MODULE = Other
+"""
+SLOW = """
+import time
+from automate.validation.modules.example import ExampleModule
+class Slow(ExampleModule):
+    def validate(self, data, **kwargs):
+        time.sleep(600)
+MODULE = Slow
+"""
+
+
+def test_cancel_puts_assignments_back(tmp_path: Path, api: StandIn) -> None:
+    root = workspace(tmp_path / "w", api, module_folders=["mods"])
+    (root / "mods").mkdir()
+    (root / "mods" / "slow.py").write_text(SLOW, encoding="utf-8")
+    assert "no job has an assignment" in call(root, "cancel").stdout
+    call(root, "fetch", "slow", "--task_ids", "456", "--max", "1", "--once")
+    command = [sys.executable, "-m", "automate", "validation", "run", "--submit"]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=environ()) as runner:
+        until = time.monotonic() + 60
+        while "running" not in states(root).values() and time.monotonic() < until:
+            time.sleep(0.2)
+        assert "would cancel job" in call(root, "cancel", "--dry-run").stdout
+        done = call(root, "cancel", *states(root))
+        assert done.returncode == 0, done.stderr
+        until = time.monotonic() + 60
+        while "running" in states(root).values() and time.monotonic() < until:
+            time.sleep(0.2)
+        assert "fetched" in states(root).values()
+        runner.terminate()
+        out, _ = runner.communicate(timeout=60)
+    assert "Traceback" not in out
+    call(root, "cancel")
+
+
+def test_unknown_ids_to_run_are_named(tmp_path: Path, api: StandIn) -> None:
+    root = workspace(tmp_path / "w", api)
+    for words in (("run", "77"), ("run", "77", "--submit"), ("run", "../x")):
+        done = call(root, *words)
+        assert done.returncode == 1
+        assert "not in the spool" in done.stdout + done.stderr
+
+
+def test_own_command_writes_nothing_before_it_can_begin(tmp_path: Path, api: StandIn) -> None:
+    for words in (("example", "--task_ids", "123"), ("exmple", "--task_ids", "123", "--flock-api-key", KEY)):
+        done = subprocess.run([sys.executable, str(PROJECT / "scripts" / "run.py"), *words], cwd=tmp_path, text=True,
+                              env=environ(FLOCK_HPC_VALIDATION__BASE_URL=api.base_url), capture_output=True,
+                              timeout=120, check=False)
+        assert done.returncode == 1
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_rehearsal_with_faults(tmp_path: Path) -> None:

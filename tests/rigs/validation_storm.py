@@ -62,6 +62,7 @@ class ValidationStorm:
     starts: int = 0
     killed: Counter[str] = field(default_factory=Counter)
     leaks: list[str] = field(default_factory=list)
+    causes: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -114,10 +115,12 @@ class ValidationStorm:
                 around = " ".join(f"{one}={value}" for one, value in process.environ().items()) + " ".join(
                     process.cmdline())
                 self.leaks += [f"{name}: {secret[:4]}..." for secret in (self.key, self.token) if secret in around]
-        if not found or self.dice.random() < 0.25:
+        if self.dice.random() < 0.2:
             loop.kill()
             loop.wait()
             self.killed["loop"] += 1
+            return
+        if not found:
             return
         name, process = self.dice.choice(found)
         with contextlib.suppress(psutil.Error):
@@ -143,6 +146,7 @@ class ValidationStorm:
             finally:
                 loop.terminate()
                 loop.wait(60)
+            self.causes = Counter(_cause(one) for one in self.spool.listed(State.GIVEN_UP))
             return {one.id: one.state.value for one in self.spool.listed()}, self.wrongs(api)
 
     def over(self, api: StandIn) -> bool:
@@ -165,6 +169,11 @@ class ValidationStorm:
                                                                 record.trouble.expected)]
         leaks: list[Leak] = [leak for secret in (self.key, self.token) for leak in search_for(secret, [self.root])]
         return wrong + [f"a secret in {leak.path}" for leak in leaks]
+
+
+def _cause(one: Assignment) -> str:
+    """Why one was given up, in a word."""
+    return one.cause or next((event.cause for event in reversed(one.history) if event.cause), "?")
 
 
 def _wrong(mine: Assignment, accepted: int, status: str, expected: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import requests
 
 from automate.errors import ClaimedError, ModuleEnvironmentError, StorageError
 from automate.validation import acquire as acquiring
-from automate.validation import snapshots
+from automate.validation import ondisk, snapshots
 from automate.validation.assignments import Assignment, State
 from automate.validation.hub import Hub
 from automate.validation.inner import files
@@ -113,7 +114,7 @@ def test_a_full_model_and_a_missing_revision(rig: Rig) -> None:
 def test_a_policy_is_its_files_only(rig: Rig) -> None:
     content = {"p.onnx": b"o", "p.onnx.data": b"d", "old.onnx": b"x", "a.py": b""}
     rig.hub.repositories["org/policy"] = Repository(content)
-    found = rig.go(rig.admit(submission={"hg_repo_id": "org/policy", "model_filename": "p.onnx"}))
+    found = rig.go(rig.admit(submission={"hg_repo_id": "org/policy", "model_filename": "p.onnx"}, module="rl"))
     assert found.model
     assert {path.name for path in Path(found.model.path).iterdir()} == {"p.onnx", "p.onnx.data"}
 
@@ -155,11 +156,25 @@ def test_a_model_that_was_removed_meanwhile_is_fetched_again_at_its_commit(rig: 
     assert again.model == found.model and snapshots.whole(Path(found.model.path))
 
 
+def test_what_was_struck_off_comes_back_at_its_commit(rig: Rig) -> None:
+    first = rig.go(rig.admit())
+    assert first.data and first.model
+    shutil.rmtree(first.model.path)
+    (first.folder / first.data.path).write_bytes(b"spoilt")
+    kept, gone = ondisk.checked(first)
+    assert gone and (kept.data, kept.model, kept.base) == (None, None, None)
+    with rig.spool.held("7"):
+        rig.spool.save(replace(kept, cause="files-gone", attempts=1))
+    again = rig.go(kept)
+    assert again.ready and (again.problem, again.cause, again.attempts) == (None, None, 1)
+    assert (again.model, again.base, again.data) == (first.model, first.base, first.data)
+    assert ondisk.checked(again) == (again, "")
+
+
 # --- the submission's own fault -------------------------------------------------------------------
 @pytest.mark.parametrize(("repositories", "submission", "cause"), [
     ({}, {"hg_repo_id": "org/gone"}, "repository-gone"),
     ({}, {"hg_repo_id": "org/model", "revision": "0" * 40}, "revision-gone"),
-    ({}, {"hg_repo_id": "org/model", "model_filename": "../x.onnx"}, "missing-model-file"),
     ({"org/bad": {**ADAPTER, "adapter_config.json": b"{"}}, {"hg_repo_id": "org/bad"}, "bad-adapter-config"),
     ({"org/bad": {**ADAPTER, "adapter_config.json": b'{"base_model_name_or_path": "/x/y"}'}}, {"hg_repo_id": "org/bad"},
      "bad-base"),
@@ -174,6 +189,53 @@ def test_the_submissions_own_fault_is_a_result(rig: Rig, repositories: dict[str,
     assert result is not None
     assert (result.outcome, result.cause, result.assignment_id) == (Outcome.FAILED, cause, "7")
     assert found.history[-1].cause == cause
+
+
+@pytest.mark.parametrize("module", ["rl", "mine"])
+def test_a_policy_that_is_not_there_is_the_submissions_fault(rig: Rig, module: str) -> None:
+    found = rig.go(rig.admit(submission={"hg_repo_id": "org/model", "model_filename": "../x.onnx"}, module=module))
+    assert (found.state, found.history[-1].cause) == (State.DONE, "missing-model-file")
+
+
+@pytest.mark.parametrize("module", ["lora", "llm_judge", "mine"])
+@pytest.mark.parametrize("name", [None, "", 7, "x.bin"])
+def test_a_file_name_that_says_nothing_is_left_aside(rig: Rig, module: str, name: object) -> None:
+    if (module, name) == ("mine", "x.bin"):
+        return
+    repo = "org/adapter" if module != "llm_judge" else "org/model"
+    found = rig.go(rig.admit(submission={**LORA, "hg_repo_id": repo, "model_filename": name}, module=module))
+    assert found.ready and found.model and not found.result_file.exists()
+
+
+@pytest.mark.parametrize("name", [None, "", 7])
+def test_a_policy_without_a_name_is_left_to_its_module(rig: Rig, name: object) -> None:
+    rig.hub.repositories["org/policy"] = Repository({"p.onnx": b"o"})
+    found = rig.go(rig.admit(submission={"hg_repo_id": "org/policy", "model_filename": name}, module="rl"))
+    assert found.ready and not found.result_file.exists()
+
+
+def test_no_revision_is_the_default_one(rig: Rig) -> None:
+    found = rig.go(rig.admit(submission={**LORA, "revision": None}))
+    assert found.ready and found.model and found.model.revision == "main"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"lora_only": "yes"}', '{"supported_base_models": "any"}'])
+@pytest.mark.parametrize("place", ["lora.json", "tasks/1.json"])
+def test_a_config_that_can_not_be_read_blames_nobody(rig: Rig, text: str, place: str) -> None:
+    rig.configure({})
+    (rig.places.configs / "tasks").mkdir()
+    (rig.places.configs / place).write_text(text)
+    whole = rig.go(rig.admit(submission={"hg_repo_id": "org/model"}))
+    assert whole.ready and not whole.result_file.exists()
+    rig.hub.repositories["org/bad"] = Repository({**ADAPTER, "adapter_config.json":
+                                                  b'{"base_model_name_or_path": "org/none"}'})
+    found = rig.go(rig.admit("8", {"hg_repo_id": "org/bad"}))
+    assert (found.state, found.cause) == (State.GIVEN_UP, "base-gone") and not found.result_file.exists()
+
+
+def test_an_address_of_a_private_network_is_for_a_person(rig: Rig) -> None:
+    rig.store.url = "https://169.254.169.254"
+    assert given_up(rig, rig.admit()) == "data-url"
 
 
 def test_only_adapters_are_taken_where_the_config_says_so(rig: Rig) -> None:

@@ -8,6 +8,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http import client as http_client
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from automate.validation.api_errors import (
     limit_seconds,
     retry_after,
 )
-from automate.validation.api_wire import IDLE, LARGEST, Failure, failure_of
+from automate.validation.api_wire import IDLE, LARGEST, Answer, Failure, failure_of
 from automate.validation.audit import Audit
 from automate.validation.replies import parse_assignment
 from automate.validation.standin import Fault, Plan, StandIn, TaskPlan
@@ -197,7 +198,7 @@ def test_an_update_that_may_have_arrived_is_never_repeated(standin: StandIn, cli
     standin.inject("update", fault)
     with pytest.raises(ApiUnavailable) as caught:
         api.complete(one, {"score": 1.0})
-    assert caught.value.unsure is True and naps == []
+    assert caught.value.unsure is (fault is not Fault.ERROR) and naps == []
     assert len([call for call in standin.calls if call.place == "update"]) == 1
     done = fault in (Fault.DROP_AFTER, Fault.ERROR_AFTER)
     assert standin.assignments[one].accepted == done
@@ -233,7 +234,7 @@ def test_a_lookup_is_never_repeated(standin: StandIn, client: Callable[..., Floc
     standin.inject("request", fault)
     with pytest.raises(ApiUnavailable) as caught:
         client().request_assignment("12")
-    assert caught.value.unsure and naps == []
+    assert caught.value.unsure is (fault is not Fault.ERROR) and caught.value.arrived and naps == []
     assert len([call for call in standin.calls if call.place == "request"]) == 1
 
 
@@ -348,9 +349,42 @@ def test_a_redirect_within_the_host_is_followed_and_a_ring_is_not(standin: Stand
 
 def test_a_post_is_not_turned_into_a_get(raw: Any, client: Callable[..., FlockApi]) -> None:
     port, heard = raw(http("302 Found", Location="/login"))
-    with pytest.raises(ApiRefused):
+    with pytest.raises(ApiUnavailable) as caught:
         client(base_url=f"http://127.0.0.1:{port}").fail("1")
-    assert len(heard) == 1
+    assert caught.value.unsure and len(heard) == 1
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary Redirect"])
+@pytest.mark.parametrize("location", ["http://[bad", "//[::1", "http://a:99999999/"])
+def test_a_redirect_that_leads_nowhere_is_a_reply_and_no_reason_to_ask_again(
+        raw: Any, client: Callable[..., FlockApi], naps: list[float], status: str, location: str) -> None:
+    port, heard = raw(http(status, Location=location))
+    with pytest.raises(ApiError) as caught:
+        client(base_url=f"http://127.0.0.1:{port}", retries=3).complete("1", {"score": 1.0})
+    assert len(heard) == 1 and naps == []
+    assert getattr(caught.value, "unsure", False) is not status.startswith("307")
+
+
+def test_a_redirects_body_is_not_read_beyond_the_limit(raw: Any, client: Callable[..., FlockApi]) -> None:
+    port, _ = raw(http("303 See Other", b" " * (LARGEST + 9), Location="/there"))
+    api = client(base_url=f"http://127.0.0.1:{port}")
+    got = api._wire.send("POST", f"http://127.0.0.1:{port}/x", b"{}")
+    assert isinstance(got, Answer) and got.large and len(got.body) == LARGEST
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), http_client.BadStatusLine("x"), UnicodeError()])
+def test_what_breaks_while_a_reply_is_read_has_reached_the_server(error: Exception) -> None:
+    assert failure_of(error, Validation()) == Failure("its reply can't be read", True)
+
+
+@pytest.mark.parametrize(("status", "detail", "doubt"), [
+    (503, "maintenance", False), (500, "Internal Server Error", False), (408, "too slow", False),
+    (500, None, True), (503, None, True), (503, "", True), (502, "maintenance", True), (504, "maintenance", True)])
+def test_an_error_in_the_apis_own_words_leaves_no_doubt(status: int, detail: str | None, doubt: bool) -> None:
+    error = error_of(status, detail, where="x", wait=None, posted=True, otherwise="" if detail else "a page")
+    assert isinstance(error, ApiUnavailable) and (error.unsure, error.arrived) == (doubt, True)
+    error = error_of(status, detail, where="x", wait=None, posted=False)
+    assert isinstance(error, ApiUnavailable) and (error.unsure, error.arrived) == (False, False)
 
 
 def test_a_server_may_ask_for_time(raw: Any, client: Callable[..., FlockApi], naps: list[float]) -> None:

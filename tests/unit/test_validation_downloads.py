@@ -5,17 +5,20 @@ from __future__ import annotations
 import errno
 import gzip
 import hashlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
+from automate.errors import ClaimedError
 from automate.settings_validation import Validation
 from automate.validation import downloads
 from automate.validation.assignments import DataFile
 from automate.validation.troubles import PersonNeeded, Trouble, TryLater
-from tests.unit.validation_files_rig import ROWS, Reply, Store, serve
+from tests.unit.validation_files_rig import HERE, ROWS, Reply, Store, serve
 
 SECRET = "X-Amz-Signature=0123456789abcdef"
 
@@ -27,7 +30,7 @@ def store() -> Iterator[Store]:
 
 
 def get(store: Store, folder: Path, path: str = f"/set.jsonl?{SECRET}", **values: float) -> DataFile:
-    settings = Validation.model_validate({"retries": 2, "min_free_gb": 0, **values})
+    settings = Validation.model_validate({"base_url": HERE, "retries": 2, "min_free_gb": 0, **values})
     with requests.Session() as session:
         return downloads.download(store.url + path, folder, settings, session, sleep=lambda seconds: None)
 
@@ -127,11 +130,133 @@ def test_no_store_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://x/y", "http://example.invalid/x", "file:///etc/passwd", "https://", "http://[x",
-                                 "http://169.254.169.254/latest"])
+                                 "http://169.254.169.254/latest", "http://127.0.0.1/x", "http://localhost:22/"])
 def test_addresses_that_are_never_asked(tmp_path: Path, url: str) -> None:
     with requests.Session() as session, pytest.raises(TryLater) as caught:
         downloads.download(url, tmp_path, Validation(), session, sleep=lambda seconds: None)
     assert caught.value.cause == "data-url"
+
+
+# --- addresses that are not of the internet -------------------------------------------------------
+def refused(url: str, folder: Path, **values: str) -> PersonNeeded:
+    with requests.Session() as session, pytest.raises(PersonNeeded) as caught:
+        downloads.download(url, folder, Validation.model_validate({"retries": 0, "min_free_gb": 0, **values}), session)
+    assert caught.value.cause == "data-url"
+    return caught.value
+
+
+PRIVATE = ["https://169.254.169.254/latest/meta-data", "https://10.0.0.1/x", "https://192.168.1.1/x", "https://[::1]/",
+           "https://127.1/x", "https://0x7f000001/x", "https://2130706433/x", "https://[::ffff:10.0.0.1]/x",
+           "https://[fe80::1%25eth0]/x", "https://100.64.0.1/x", "https://0.0.0.0/x", "https://224.0.0.1/x",
+           "https://localhost/x", "https://a.localhost./x"]
+
+
+@pytest.mark.parametrize("url", PRIVATE)
+@pytest.mark.parametrize("proxy", ["", "http://127.0.0.1:9"])
+def test_addresses_of_private_networks_are_never_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str,
+                                                       proxy: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    refused(url, tmp_path)
+    if "127" not in url and "::1]" not in url and "localhost" not in url and "0x7f" not in url and "2130" not in url:
+        refused(url, tmp_path, base_url=HERE)
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
+    """Names lead to these addresses, one for each time that they are looked up, the last one for ever."""
+    left, asked = list(addresses), []
+    real = socket.getaddrinfo
+
+    def look(host: Any, port: Any, *given: Any, **named: Any) -> Any:
+        if host in ("127.0.0.1", "::1"):
+            return real(host, port, *given, **named)
+        asked.append(host)
+        found = left.pop(0) if len(left) > 1 else left[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (found, port))]
+
+    monkeypatch.setattr("socket.getaddrinfo", look)
+    return asked
+
+
+def test_a_name_that_leads_to_a_private_address_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    asked = resolving(monkeypatch, "10.1.2.3")
+    refused("https://store.example/x", tmp_path)
+    assert asked == ["store.example"], "it is not connected to"
+
+
+def test_a_name_is_looked_at_again_once_connected(store: Store, tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    asked = resolving(monkeypatch, "93.184.216.34", "127.0.0.1")
+    port = store.url.rpartition(":")[2]
+    refused(f"https://store.example:{port}/x", tmp_path)
+    assert asked == ["store.example", "store.example"] and store.asked == []
+
+
+def test_a_redirection_into_a_private_network_is_not_followed(store: Store, tmp_path: Path) -> None:
+    store.replies = [Reply(302, b"", headers={"Location": "https://10.0.0.1/admin"})]
+    refused(f"{store.url}/x", tmp_path, base_url=HERE)
+    assert len(store.asked) == 1
+
+
+def test_a_proxy_resolves_names_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    asked = resolving(monkeypatch, "10.1.2.3")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("https_proxy", store.url)
+    with requests.Session() as session, pytest.raises(TryLater) as caught:
+        downloads.download("https://store.example/x", tmp_path, Validation(retries=0, min_free_gb=0), session)
+    assert caught.value.cause == "network" and asked == []
+
+
+# --- a set that trickles --------------------------------------------------------------------------
+def drip(store: Store, folder: Path, **more: Any) -> DataFile:
+    store.replies = [Reply(body=b"x" * 100, drip=0.01)]
+    settings = Validation.model_validate({"base_url": HERE, "retries": 2, "min_free_gb": 0})
+    with requests.Session() as session:
+        return downloads.download(f"{store.url}/x", folder, settings, session, sleep=lambda seconds: None, **more)
+
+
+def test_a_set_that_trickles_is_left_when_told_to_stop(store: Store, tmp_path: Path) -> None:
+    ticks, beats = iter(range(10**6)), []
+
+    def beat() -> None:
+        beats.append(1)
+        if len(beats) == 5:
+            raise ClaimedError("told to stop")
+
+    with pytest.raises(ClaimedError, match="told to stop"):
+        drip(store, tmp_path, beat=beat, clock=lambda: float(next(ticks)))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_set_that_trickles_for_long_is_tried_later(store: Store, tmp_path: Path) -> None:
+    ticks = iter(range(0, 10**9, 60))
+    with pytest.raises(TryLater, match="too slowly") as caught:
+        drip(store, tmp_path, clock=lambda: float(next(ticks)))
+    assert caught.value.cause == "network" and len(store.asked) == 1
+    assert drip(store, tmp_path, clock=lambda: 0.0).size == 100
+
+
+def test_a_head_that_does_not_come_is_left_when_told_to_stop(store: Store, tmp_path: Path,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("automate.validation.downloads.EVERY", 0.02)
+    store.replies = [Reply(silent=1.0)]
+    settings = Validation.model_validate({"base_url": HERE, "min_free_gb": 0})
+
+    def beat() -> None:
+        raise ClaimedError("told to stop")
+
+    with requests.Session() as session, pytest.raises(ClaimedError, match="told to stop"):
+        downloads.download(f"{store.url}/x", tmp_path, settings, session, beat=beat)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_what_is_too_slow() -> None:
+    assert not downloads.too_slow(0, 100) and downloads.too_slow(0, 121)
+    assert not downloads.too_slow(10**9, 3600) and downloads.too_slow(10**8, 3600)
 
 
 def test_what_netrc_holds_is_not_sent(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

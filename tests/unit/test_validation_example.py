@@ -43,4 +43,4 @@ def test_a_set_that_is_not_on_disk_is_the_validators_trouble(tmp_path: Path) -> 
     nothing = start(assignment(tmp_path, name="example", ours={"validation_set_url": "x"}))
     assert (nothing.outcome, nothing.cause) == (Outcome.RECOVERABLE, "no-data")
     gone = start(assignment(tmp_path, name="example", ours={"validation_set_url": "x"}, data=str(tmp_path / "gone")))
-    assert (gone.outcome, gone.cause) == (Outcome.RECOVERABLE, "missing-path")
+    assert (gone.outcome, gone.cause) == (Outcome.RECOVERABLE, "files-gone")

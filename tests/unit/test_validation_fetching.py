@@ -371,4 +371,37 @@ def test_a_clock_that_was_set_back_costs_little(tmp_path: Path) -> None:
     path = tmp_path / "rates.json"
     rates.save(path, {"7": Rate(60.0, NOW, NOW + 60, 1)})
     assert rates.load(path, NOW) == {"7": Rate(60.0, NOW, NOW + 60, 1)}
-    assert rates.load(path, 1000.0) == {"7": Rate(60.0, 1000.0, 1000.0 + MOST, 1)}
+    assert rates.load(path, 1000.0) == {"7": Rate(60.0, 1000.0, 1000.0, 1)}
+    soon = Rate(60.0, NOW, NOW + MOST, 1)
+    rates.save(path, {"7": soon})
+    assert rates.load(path, NOW) == {"7": soon}
+
+
+def test_a_task_that_a_wrong_clock_put_off_is_asked(spool: Spool) -> None:
+    away = ApiUnavailable("away")
+    spool.clock = Clock(NOW + 400 * 86400)
+    fetcher(spool, FakeApi(away)).turn()
+    spool.clock = Clock()
+    api = FakeApi(away, away)
+    for _ in range(2):
+        fetcher(spool, api).turn()
+        assert len(api.calls) == 1
+
+
+def test_files_that_a_wrong_clock_put_off_are_had(spool: Spool) -> None:
+    clock, asked = Clock(NOW + 400 * 86400), list[str]()
+
+    def acquire(assignment: Assignment) -> Assignment:
+        asked.append(assignment.id)
+        raise ApiUnavailable("the hub is away")
+
+    spool.clock = clock
+    admit(spool, "1", fetched_at=clock.now, needs_data=True)
+    one = fetcher(spool, FakeApi(NOTHING), acquire=acquire)
+    one.turn()
+    one.turn()
+    assert asked == ["1"]
+    clock.now = NOW
+    one.turn()
+    one.turn()
+    assert asked == ["1", "1"]

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,13 +223,109 @@ def test_a_gated_repository_is_for_a_person(standin: HubStandIn, tmp_path: Path)
     assert snapshots.whole(fetched(client(standin, TOKEN), tmp_path, "org/gated"))
 
 
-def test_a_disabled_repository_and_a_bad_token_are_for_a_person(standin: HubStandIn) -> None:
+def test_a_disabled_repository_is_for_a_person(standin: HubStandIn) -> None:
     standin.repositories["org/off"] = Repository(MODEL, disabled=True)
-    for hub, repo, cause in ((client(standin), "org/off", "disabled"), (client(standin, "hf_stale"), "org/model",
-                                                                        "hub-token")):
-        with pytest.raises(PersonNeeded) as caught:
-            hub.listing(repo, "main")
-        assert caught.value.cause == cause
+    with pytest.raises(PersonNeeded) as caught:
+        client(standin).listing("org/off", "main")
+    assert caught.value.cause == "disabled"
+
+
+def test_a_bad_token_is_no_fault_of_the_submission_and_is_tried_again(standin: HubStandIn) -> None:
+    for repo in ("org/model", "org/absent"):
+        with pytest.raises(TryLater) as caught:
+            client(standin, "hf_stale").listing(repo, "main")
+        assert (caught.value.cause, caught.value.soon) == ("hub-token", False)
+
+
+class Https:
+    """The library's client with replies made here in place of the hub's, at the hub's own https addresses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from huggingface_hub.utils import _http
+
+        self.http = next(getattr(_http, name) for name in ("httpx2", "httpx") if hasattr(_http, name))
+        self.replies: dict[str, tuple[int, dict[str, str]]] = {}
+        self.asked: list[str] = []
+        monkeypatch.setattr(_http, "_GLOBAL_CLIENT", None)
+        monkeypatch.setattr(_http, "_GLOBAL_CLIENT_FACTORY",
+                            lambda: self.http.Client(transport=self.http.MockTransport(self.answer)))
+
+    def answer(self, request: Any) -> Any:
+        self.asked.append(request.url.path)
+        status, headers = next(value for part, value in self.replies.items() if part in request.url.path)
+        return self.http.Response(status, headers=headers, content=b"{}")
+
+
+@pytest.fixture
+def https(monkeypatch: pytest.MonkeyPatch) -> Iterator[Https]:
+    from huggingface_hub import close_session
+
+    yield Https(monkeypatch)
+    close_session()
+
+
+GONE = {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}
+
+
+@pytest.mark.parametrize(("token", "headers", "whoami", "cause"), [
+    (TOKEN, {"X-Error-Message": 'User Access Token "mine" is expired'}, 401, "hub-token"),
+    (TOKEN, {"X-Error-Message": "Invalid credentials in Authorization header"}, 401, "hub-token"),
+    (TOKEN, {"WWW-Authenticate": 'Basic realm="campus"', "Content-Type": "text/html"}, 401, "hub-token"),
+    (TOKEN, {}, 503, "hub-token"), (TOKEN, GONE, 401, "hub-token"), (TOKEN, GONE, 500, "hub-token"),
+    (TOKEN, {}, 200, "hub-refused"), (None, {}, 401, "hub-refused"),
+    (None, {"Content-Type": "text/html"}, 401, "hub-refused")])
+def test_a_401_that_is_not_about_the_repository_blames_nobody(https: Https, token: str | None,
+                                                              headers: dict[str, str], whoami: int,
+                                                              cause: str) -> None:
+    https.replies = {"whoami": (whoami, {}), "": (401, headers)}
+    with pytest.raises(TryLater) as caught:
+        Hub(Validation(retries=0), token, sleep=lambda seconds: None).listing("miner/adapter", "main")
+    assert caught.value.cause == cause
+    assert "/api/models/miner/adapter/revision/main" in https.asked
+
+
+@pytest.mark.parametrize("status", [401, 404])
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_the_hubs_own_word_is_the_submissions_fault(https: Https, status: int, token: str | None) -> None:
+    https.replies = {"whoami": (200, {}), "": (status, GONE)}
+    with pytest.raises(SubmissionAtFault) as caught:
+        Hub(Validation(retries=0), token).listing("miner/adapter", "main")
+    assert caught.value.cause == "repository-gone"
+
+
+def test_a_proxys_404_blames_nobody(https: Https) -> None:
+    https.replies = {"": (404, {"Content-Type": "text/html"})}
+    with pytest.raises(TryLater):
+        Hub(Validation(retries=0), None).listing("miner/adapter", "main")
+
+
+# --- a file that trickles -------------------------------------------------------------------------
+def test_a_file_that_trickles_is_left_when_told_to_stop(standin: HubStandIn, tmp_path: Path) -> None:
+    standin.repositories["org/model"] = Repository({"model.safetensors": b"w" * 300})
+    standin.faults.append(Fault("model.safetensors", method="GET", drip=0.01))
+    hub = Hub(Validation(hub_url=standin.url, retries=0), None, every=0.05)
+    listing = hub.listing("org/model", "main")
+    beats: list[int] = []
+
+    def beat() -> None:
+        beats.append(1)
+        if len(beats) > 5:
+            raise ClaimedError("told to stop")
+
+    with pytest.raises(ClaimedError, match="told to stop"):
+        hub.download("org/model", listing.commit, tmp_path, listing.some(["model.safetensors"]), beat=beat)
+    assert not snapshots.folder_of(tmp_path, "org/model", listing.commit).exists()
+
+
+def test_a_file_that_trickles_for_long_is_tried_later(standin: HubStandIn, tmp_path: Path) -> None:
+    standin.repositories["org/model"] = Repository({"model.safetensors": b"w" * 300})
+    standin.faults.append(Fault("model.safetensors", method="GET", drip=0.01))
+    ticks = iter(range(0, 10**9, 100))
+    hub = Hub(Validation(hub_url=standin.url, retries=0), None, every=0.05, clock=lambda: float(next(ticks)))
+    listing = hub.listing("org/model", "main")
+    with pytest.raises(TryLater, match="too slowly") as caught:
+        hub.download("org/model", listing.commit, tmp_path, listing.some(["model.safetensors"]))
+    assert caught.value.cause == "network"
 
 
 def test_a_hub_without_sizes_or_commit_blames_nobody() -> None:

@@ -456,6 +456,14 @@ def test_slurm_is_given_a_moment_to_say_how_a_job_ended(made: Made) -> None:
     assert settle(*made, cluster, lambda: time.time() + 900).again[0].cause == "killed"
 
 
+def test_an_event_of_a_clock_that_was_ahead_is_not_waited_for(made: Made) -> None:
+    running(made)
+    cluster = FakeCluster()
+    cluster.say("7_0", JobState.COMPLETING)
+    assert settle(*made, cluster, lambda: time.time() - 60).changed == 0
+    assert settle(*made, cluster, lambda: time.time() - 400 * 86400).again[0].cause == "killed"
+
+
 def handed_over(made: Made, assignment_id: str, job: str = "7_0") -> Assignment:
     one = put(made[1], assignment_id)
     return made[1].save(replace(one, handed=Handed(job, "flock-validation-example-1", "slurm", 5.0)))

@@ -139,6 +139,49 @@ def test_a_sleep_ends_when_told(places: ValidationPlaces, parts: Parts) -> None:
     assert len(slept) == 1 and slept[0] < 1
 
 
+def test_a_clock_that_is_set_back_prolongs_no_sleep(parts: Parts) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        parts.clock.sleep(seconds)
+        if len(slept) == 2:
+            parts.clock.now -= 400 * 86400
+        assert len(slept) < 100
+
+    Stop().wait(10.0, sleep, parts.clock)
+    assert 20 <= len(slept) <= 22
+
+
+def test_a_turn_that_is_due_by_a_clock_that_was_set_back_is_not_waited_for(places: ValidationPlaces, parts: Parts,
+                                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, waits = Stop(), list[float]()
+    loop = make(places, parts, stop=stop)
+
+    def wait(seconds: float, *_: object) -> None:
+        waits.append(seconds)
+        stop.set("told")
+
+    due = loop._due
+    monkeypatch.setattr(stop, "wait", wait)
+    monkeypatch.setattr(loop, "_due", lambda fetched: due(fetched) + 400 * 86400)
+    loop.run()
+    assert waits == [180.0]
+
+
+def test_an_outage_by_a_wrong_clock_is_not_waited_for(places: ValidationPlaces, parts: Parts) -> None:
+    parts.submitted = Submitted(down=True)
+    loop = make(places, parts)
+    parts.clock.now += 400 * 86400
+    loop.turn()
+    loop.turn()
+    assert parts.names().count("submit") == 1
+    parts.clock.now -= 400 * 86400
+    loop.turn()
+    loop.turn()
+    assert parts.names().count("submit") == 2
+
+
 def test_one_loop_a_workspace(places: ValidationPlaces, parts: Parts) -> None:
     claim = take(places.claim("loop"), stale=90)
     with pytest.raises(ClaimedError, match=f"process {os.getpid()}"):

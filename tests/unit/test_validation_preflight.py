@@ -17,8 +17,8 @@ from automate.validation import preflight
 from automate.validation.api_errors import ApiUnavailable, BadKey
 from automate.validation.assignments import DataFile, Snapshot, State
 from automate.validation.catalogue import Source
+from automate.validation.check import Check
 from automate.validation.environments import EnvironmentState
-from automate.validation.preflight import Check
 from automate.validation.replies import Task
 from automate.validation.spool import Spool
 from automate.validation_places import ValidationPlaces
@@ -124,7 +124,35 @@ def test_an_environment(tmp_path: Path, status: str, why: str, level: str) -> No
 
 def test_an_unknown_module_and_none_at_all(tmp_path: Path) -> None:
     assert of(look(make_places(tmp_path), modules=("unknown",)), "FH512") == [("error", "module unknown")]
-    assert of(look(make_places(tmp_path)), "FH512") == [("note", "modules")]
+    assert of(look(make_places(tmp_path)), "FH512") == [("warning", "modules")]
+
+
+def test_what_the_settings_name_must_be_there(tmp_path: Path) -> None:
+    places = make_places(tmp_path, module_folders=["nope"], templates="nope2", judge_prompts="/nope3")
+    found = look(places, modules=("rl",))
+    assert of(found, "FH512") == [("error", "validation.module_folders")]
+    assert of(found, "FH515") == [("error", "validation.templates"), ("error", "validation.judge_prompts")]
+
+
+def test_configs_are_read_for_each_task(tmp_path: Path) -> None:
+    def config(module: str, task_id: str) -> None:
+        if task_id == "2":
+            raise ConfigError("unknown key 'sca'", where="config of rl")
+
+    places = make_places(tmp_path)
+    found = preflight.checks(places, Spool(places), environ=ENVIRON, api=Api, modules=("rl",), task_ids=("1", "2"),
+                             find=source, state=built("ready"), config=config)
+    assert of(found, "FH519") == [("error", "config of rl")]
+    found = preflight.checks(places, Spool(places), environ=ENVIRON, api=Api, modules=("rl",), task_ids=("1",),
+                             find=source, state=built("ready"), config=config)
+    assert of(found, "FH519") == [("ok", "config of rl")]
+
+
+def test_a_configured_module_is_in_use(tmp_path: Path) -> None:
+    places = make_places(tmp_path)
+    places.configs.mkdir()
+    (places.configs / "example.json").write_text("{}")
+    assert ("ok", "module example") in of(look(places), "FH513")
 
 
 def test_files_of_fetched_assignments(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from automate.errors import ClaimedError, DataError, StorageError
 from automate.validation.assignments import Assignment, DataFile, Event, Handed, Snapshot, State
 from automate.validation.inner import files
 from automate.validation.lookups import FORGET, ROOM, YOUNG, Lookups
-from automate.validation.spool import Spool
+from automate.validation.spool import KEPT_REPLIES, MOST_REPORTS, Spool
 from automate.validation.status import LOST, REFUSED, UNREADABLE, WAITING, status_table
 from automate.validation_places import ValidationPlaces
 from tests.unit.validation_support import NOW, Clock, admit, finished, make_places, spoil
@@ -121,6 +122,52 @@ def test_an_assignment_that_somebody_works_on_is_not_touched(spool: Spool) -> No
     with spool.held("9"), pytest.raises(ClaimedError):
         admit(spool, "9")
     assert len(spool.incoming()) == 1
+
+
+def again(spool: Spool, status: str | None = "validating", **values: Any) -> Assignment:
+    """The API gives assignment 9 out once more."""
+    body = {"id": 9, **({} if status is None else {"status": status})}
+    return spool.admit(spool.keep(json.dumps(body).encode(), "7", "example"),
+                       Assignment("9", "7", "example", NOW + 9, Path(), **values))
+
+
+def settled(spool: Spool, state: State, *, unconfirmed: bool) -> Assignment:
+    return spool.move(replace(admit(spool, "9"), unconfirmed=unconfirmed, problem="p", cause="c"), state)
+
+
+@pytest.mark.parametrize("state", [State.SUBMITTED, State.FAILED])
+def test_a_report_that_was_not_taken_is_made_once_more_and_that_is_bounded(spool: Spool, state: State) -> None:
+    settled(spool, state, unconfirmed=True)
+    for _ in range(MOST_REPORTS):
+        found = again(spool, deadline=NOW + 99)
+        assert (found.state, found.unconfirmed, found.problem, found.deadline) == (State.DONE, False, None, NOW + 99)
+        assert found.history[-1].cause == "report-not-taken" and found == spool.find("9")
+        spool.move(replace(found, unconfirmed=True), state)
+    assert again(spool).state is state
+
+
+@pytest.mark.parametrize("state", [State.SUBMITTED, State.FAILED, State.GIVEN_UP])
+def test_what_is_settled_stays_when_it_is_given_out_again(spool: Spool, state: State) -> None:
+    settled(spool, state, unconfirmed=False)
+    assert again(spool).state is state
+    assert not [event for event in again(spool).history if event.cause == "report-not-taken"]
+
+
+@pytest.mark.parametrize(("status", "values"), [("completed", {}), (None, {}), ("validating", {"cause": "reply"})])
+def test_a_report_in_doubt_is_not_made_again_unless_the_api_waits_for_it(spool: Spool, status: str | None,
+                                                                         values: dict[str, str]) -> None:
+    settled(spool, State.SUBMITTED, unconfirmed=True)
+    assert again(spool, status, **values).state is State.SUBMITTED
+
+
+@pytest.mark.parametrize("state", [State.SUBMITTED, State.FAILED, State.GIVEN_UP, State.FETCHED])
+def test_only_a_few_later_replies_are_kept(spool: Spool, state: State) -> None:
+    settled(spool, state, unconfirmed=False)
+    for number in range(KEPT_REPLIES + 3):
+        folder = again(spool, f"turn {number}").folder
+    kept = sorted(folder.glob("reply-*.json"))
+    assert len(kept) == KEPT_REPLIES and (folder / files.REPLY).exists()
+    assert any(f"turn {KEPT_REPLIES + 2}" in path.read_text() for path in kept)
 
 
 @pytest.mark.parametrize("number", ["", "../1", "a/b", ".x", "-rf", "x\n", "x" * 300])

@@ -13,6 +13,7 @@ import pytest
 
 from automate.claims import take
 from automate.errors import ApiError, ClaimedError, DataError, StorageError
+from automate.settings_validation import Validation
 from automate.validation import posts
 from automate.validation.api import FlockApi
 from automate.validation.api_errors import ApiRefused, ApiUnavailable, BadKey, NotValidating, RateLimited
@@ -206,6 +207,49 @@ def test_one_that_is_refused_bars_no_other_and_is_given_up_in_the_end(spool: Spo
     assert state(spool) is State.GIVEN_UP
     spool.move(last.kept[0][0], State.DONE)
     assert submit(spool, FakeApi(), clock=clock, hurry=True).sent
+
+
+def test_a_refusal_that_a_wrong_clock_noted_is_not_waited_for(spool: Spool) -> None:
+    finished(spool)
+    refused = ApiRefused("unknown field", status=422)
+    submit(spool, FakeApi(refused), clock=Clock(NOW + 400 * 86400))
+    api = FakeApi(refused)
+    submit(spool, api)
+    assert len(api.calls) == 1
+    early = FakeApi()
+    assert "tried again in 120 s" in submit(spool, early).kept[0][1]
+    assert not early.calls
+    assert submit(spool, FakeApi(), clock=Clock(NOW + 121)).sent
+
+
+def test_a_second_step_that_a_wrong_clock_noted_is_not_waited_for(spool: Spool) -> None:
+    finished(spool, outcome=Outcome.PARTIAL)
+    tried = list[str]()
+
+    def finish(assignment: Assignment) -> Result:
+        tried.append(assignment.id)
+        raise ApiError("the judge is away")
+
+    for clock, times in ((Clock(NOW + 400 * 86400), 1), (Clock(), 2), (Clock(), 2), (Clock(NOW + 121), 3)):
+        submit(spool, FakeApi(), finish=finish, clock=clock)
+        assert len(tried) == times
+
+
+@pytest.mark.parametrize(("fault", "doubt"), [(Fault.ERROR, False), (Fault.GATEWAY, True), (Fault.DROP_BEFORE, True)])
+def test_a_failure_in_the_apis_own_words_leaves_no_doubt(places: ValidationPlaces, spool: Spool, tmp_path: Path,
+                                                         fault: Fault, doubt: bool) -> None:
+    """It was not taken, and the lease is over when it is reported again: only a lost reply makes it submitted."""
+    with StandIn(Plan((TaskPlan(7, submissions=1),), key="k" * 20)) as server:
+        api = FlockApi(Validation(base_url=server.base_url), "k" * 20, Audit(tmp_path / "audit"))
+        Fetcher(places, spool, api, "example", ["7"], acquire=nothing_needed, most=2).turn()
+        one, = spool.listed()
+        write_result(one.folder, Result(one.id, Outcome.COMPLETED, "example", {"score": 1.0}, {"score": 1.0}))
+        spool.move(one, State.DONE)
+        server.inject("update", fault, Fault.LOST_LEASE)
+        assert submit_all(places, spool, api, finish=None).down
+        done = submit_all(places, spool, api, finish=None)
+        assert (len(done.lost), len(done.unconfirmed)) == (not doubt, doubt)
+        api.close()
 
 
 @pytest.mark.parametrize("error", [BadKey("no"), RateLimited("slowly", seconds=9.0)])

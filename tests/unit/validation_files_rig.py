@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,13 +17,18 @@ from automate.validation.assignments import Assignment
 from automate.validation.spool import Spool
 from automate.validation_places import ValidationPlaces
 
+HERE = "http://127.0.0.1:9/api/v1"
+"""An API of this machine, with which sets of this machine may be fetched."""
 ROWS = b'{"conversations": []}\n' * 200
 NOW = 1_700_000_000.0
 
 
 @dataclass
 class Reply:
-    """What the store answers: `cut` bytes of the body only; `length`: what Content-Length says (None: the truth)."""
+    """What the store answers: `cut` bytes of the body only; `length`: what Content-Length says (None: the truth).
+
+    `drip`: the body comes byte by byte, so many seconds between two. `silent`: seconds before anything comes.
+    """
 
     status: int = 200
     body: bytes = ROWS
@@ -30,6 +36,8 @@ class Reply:
     length: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     no_length: bool = False
+    drip: float | None = None
+    silent: float = 0.0
 
 
 class Store:
@@ -56,6 +64,7 @@ def serve() -> Iterator[Store]:
         def do_GET(self) -> None:
             store.asked.append({"path": self.path, **dict(self.headers.items())})
             reply = store.turn()
+            time.sleep(reply.silent)
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 self.send_header(name, value)
@@ -63,7 +72,15 @@ def serve() -> Iterator[Store]:
                 self.send_header("Content-Length", reply.length or str(len(reply.body)))
             self.send_header("Connection", "close")
             self.end_headers()
-            self.wfile.write(reply.body if reply.cut is None else reply.body[:reply.cut])
+            body = reply.body if reply.cut is None else reply.body[:reply.cut]
+            if reply.drip is None:
+                self.wfile.write(body)
+            for start in range(len(body)) if reply.drip is not None else ():
+                try:
+                    self.wfile.write(body[start:start + 1])
+                except OSError:
+                    break
+                time.sleep(reply.drip or 0)
             self.close_connection = True
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -81,7 +98,8 @@ def serve() -> Iterator[Store]:
 
 def make_places(root: Path, **values: Any) -> ValidationPlaces:
     """The places of a workspace at `root`; the disk is never too full unless a test says so."""
-    return ValidationPlaces(root, Validation.model_validate({"retries": 1, "min_free_gb": 0, **values}))
+    return ValidationPlaces(root, Validation.model_validate({"base_url": HERE, "retries": 1, "min_free_gb": 0,
+                                                             **values}))
 
 
 def admit(spool: Spool, assignment_id: str = "7", *, module: str = "lora",

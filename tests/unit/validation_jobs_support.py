@@ -3,6 +3,7 @@ few lines of shell or Python."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,8 @@ def put(spool: Spool, assignment_id: str, rows: Sequence[object] = ({"value": 2}
     data = made.folder / files.DATA / "rows.jsonl"
     data.parent.mkdir()
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return spool.save(replace(made, data=DataFile("data/rows.jsonl", data.stat().st_size, "0" * 64)))
+    return spool.save(replace(made, data=DataFile("data/rows.jsonl", data.stat().st_size,
+                                              hashlib.sha256(data.read_bytes()).hexdigest())))
 
 
 def python(code: str) -> InnerCall:

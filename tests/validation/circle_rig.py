@@ -32,7 +32,7 @@ from tests.rigs.leaks import search_for
 ROOT = Path(__file__).resolve().parents[2]
 KEY, TOKEN = "flk-circle-3b7e91d04ac258f6", "hf_circle9d20c4e7b16fTOKEN"
 BASE, ADAPTER, POLICY = "someone/tiny-base", "trainer/adapter", "trainer/policy"
-LORA = {"per_device_eval_batch_size": 1, "use_cpu": True, "supported_base_models": [BASE]}
+LORA = {"per_device_eval_batch_size": 1, "use_cpu": True, "any_version": True, "supported_base_models": [BASE]}
 _HIDDEN = ("FLOCK_API", "FLOCK_HPC_W", "HF_", "OPENAI_", "TIME_SLEEP", "ASSIGNMENT_LOOKUP")
 
 
@@ -68,31 +68,35 @@ class Seen:
 
     @property
     def module_step(self) -> int:
-        """Which step of a module this process does; 0: it is something else."""
-        if "automate.validation.runner" not in self.words:
+        """Which step of a module this process does; 0: it is a guard, a check of an input, or something else."""
+        if self.words[1:3] != ["-m", "automate.validation.runner"] or "--check" in self.words:
             return 0
         return 2 if self.words[-2:] == ["--step", "2"] else 1
 
 
 class Watch(threading.Thread):
-    """Looks at the arguments and the environment of everything below a process until `over` is set."""
+    """Looks at everything that a command started, by the folder that their variables name, until `over` is set.
 
-    def __init__(self, pid: int) -> None:
+    Not by parents: workers of the local executor are no children of the command.
+    """
+
+    def __init__(self, pid: int, folder: Path) -> None:
         super().__init__(daemon=True)
-        self.parent = psutil.Process(pid)
-        self.own = self.parent.cmdline()
+        self.pid, self.folder = pid, str(folder)
+        self.own = psutil.Process(pid).cmdline()
         self.found: dict[psutil.Process, Seen] = {}
         self.over = threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(0.03):
-            with contextlib.suppress(psutil.Error):
-                for process in self.parent.children(recursive=True):
-                    self._look(process)
+        while not self.over.wait(0.05):
+            for process in psutil.process_iter():
+                if process.pid != self.pid:
+                    with contextlib.suppress(psutil.Error):
+                        self._look(process)
 
     def _look(self, process: psutil.Process) -> None:
-        with contextlib.suppress(psutil.Error):
-            words, environ = process.cmdline(), process.environ()
+        words, environ = process.cmdline(), process.environ()
+        if any(self.folder in text for text in (*words, *environ.values())):
             before = self.found.get(process)
             same = before is not None and before.words == words
             self.found[process] = Seen(words, environ, before.looks + 1 if before is not None and same else 1)
@@ -139,7 +143,7 @@ class Circle:
             self.process = subprocess.Popen([sys.executable, ROOT / "scripts" / "run.py", *self.words],
                                             cwd=self.workspace, env=env, stdin=subprocess.DEVNULL, stdout=out,
                                             stderr=subprocess.STDOUT)
-        self.watch = Watch(self.process.pid)
+        self.watch = Watch(self.process.pid, self.root)
         self.watch.start()
         return self
 

@@ -1,4 +1,4 @@
-"""Tiny real models for the tests of `llm_judge`: a Llama of 16 numbers a token, its words, a LoRA adapter for it.
+"""Tiny real models for the tests of `llm_judge`: a Llama of 16 numbers a token, its words, a LoRA adapter for it; jobs.
 
 Needs torch, transformers, peft and tokenizers; import it after asking for them."""
 
@@ -7,10 +7,16 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
+from typing import Any
 
 import peft
 import torch
 import transformers
+
+from automate.validation.modules.base import Job
+from automate.validation.modules.llm_judge import MODULE
+from automate.validation.modules.llm_judge.schemas import LLMJudgeConfig
+from tests.unit.llm_judge_support import chat, make_input, make_job, write_set
 
 tokenizers = importlib.import_module("tokenizers")
 torch.set_num_threads(1)
@@ -50,3 +56,25 @@ def save_adapter(folder: Path, base: Path, name: str = BASE) -> Path:
 
 def edit(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def full_job(tmp_path: Path, files: Path, **more: Any) -> Job:
+    return make_job(tmp_path, data=rows(tmp_path), model=files / "base", **more)
+
+
+def lora_job(tmp_path: Path, files: Path, **more: Any) -> Job:
+    return make_job(tmp_path, data=rows(tmp_path), **({"model": files / "adapter", "base": files / "base"} | more))
+
+
+def rows(tmp_path: Path) -> Path:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    return write_set(tmp_path / "set.jsonl", chat("w1 w2", "w3"), chat("w4 " * 30, "w5", "w6", "w12", system="w7"),
+                     chat("w8", tools=tools), chat("w9", tools=json.dumps(tools)), chat("w10 w11"))
+
+
+def validate(job: Job, *, batch: int = 1, most: int = 10**9, **eval_args: Any) -> Any:
+    module = MODULE(LLMJudgeConfig(gen_batch_size=batch), job=job)
+    try:
+        return module.validate(make_input(**eval_args).model_copy(update={"max_params": most}), job=job)
+    finally:
+        module.cleanup()

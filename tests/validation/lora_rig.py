@@ -16,6 +16,8 @@ from automate.validation.modules.lora.figures import LoraMetrics
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make-tiny-lora.py"
 BASE = "Qwen/Qwen2.5-0.5B"
+HERE = {"use_cpu": True, "any_version": True}
+"""The config keys that tests need: they run on a CPU, under whatever transformers there is."""
 
 
 @cache
@@ -52,7 +54,7 @@ def job(tmp_path: Path, **other: object) -> Job:
 def run(tmp_path: Path, config: dict[str, object] | None = None, fields: dict[str, object] | None = None,
         **places: object) -> LoraMetrics:
     """Metrics of one start."""
-    module = LoraModule(LoraConfig.model_validate(config or {}))
+    module = LoraModule(LoraConfig.model_validate({**HERE, **(config or {})}))
     try:
         return module.validate(wanted(**(fields or {})), job=job(tmp_path, **places))
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
-onnx = pytest.importorskip("onnx")
+tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("onnx")
 
 from automate.validation.assignments import State  # noqa: E402
 from automate.validation.standin import Plan, StandIn, TaskPlan  # noqa: E402
@@ -88,9 +90,7 @@ def pieces(row: Mapping[str, Any], default_system: str | None) -> Iterator[tuple
 
 def by_hand(data: bytes, length: int, default_system: str | None = None) -> Figures:
     """Row by row without padding: the mean over rows of each row's token mean, times T, over ln 2 and B."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(tiny() / "base" / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer.from_file(str(tiny() / "base" / "tokenizer.json"))
     rows, targets, size = [], 0, 0
     for line in data.decode().splitlines():
         marked = [(token, target) for text, target in pieces(json.loads(line), default_system)
@@ -150,7 +150,9 @@ def test_the_command_of_the_specification_goes_round(tmp_path: Path) -> None:
     assert {one.state for one in circle.spooled().values()} == {State.SUBMITTED}
     assert "stopped: told to by SIGTERM" in told
     assert {call.token for call in hub.calls} == {TOKEN}
-    assert any((circle.workspace / ".flock-hpc" / "validation" / "debug").iterdir())
+    debug = "".join(path.read_text() for path in (circle.workspace / ".flock-hpc" / "validation" / "debug").iterdir())
+    assert "X-Amz-Signature=" in debug
+    assert not re.search("X-Amz-Signature=[0-9a-f]{8}", debug)
     assert list((circle.root / "tmp").glob("flock-validation-*")), "--debug keeps the scratch folders"
     clean(circle)
 
@@ -179,7 +181,7 @@ def test_a_submission_s_own_faults(tmp_path: Path) -> None:
 
 def test_an_outage_of_the_hub_is_nobody_s_fault(tmp_path: Path) -> None:
     with served(lora_task(7)) as (api, hub):
-        hub.faults.append(Fault("", times=25, status=503))
+        hub.faults.append(Fault("", times=5, status=503))
         with Circle(tmp_path / "c", api, hub, lora_words(7), configs={"lora": LORA}) as circle:
             circle.until(lambda: any(one.problem for one in circle.spooled().values()))
             assert {one.state for one in circle.spooled().values()} == {State.FETCHED}
@@ -187,7 +189,8 @@ def test_an_outage_of_the_hub_is_nobody_s_fault(tmp_path: Path) -> None:
             assert circle.end() == 0, circle.told()
     assert hub.faults[0].times == 0
     assert circle.payload(7)["loss"] == pytest.approx(by_hand(validation_set(lora_task(7), 0), 500).loss, rel=SAME)
-    assert [one.attempts for one in circle.spooled().values()] == [1]
+    assert ["hub" in {event.cause for event in one.history} for one in circle.spooled().values()] == [True]
+    assert [one.attempts for one in circle.spooled().values()] == [0]  # no start was used up
     clean(circle)
 
 
@@ -209,9 +212,9 @@ def test_local_files_need_no_key(tmp_path: Path) -> None:
     (tmp_path / "flock-hpc.yaml").write_text(json.dumps({"cluster": "local", "validation": {"manager": "current"}}))
     rows = tmp_path / "rows.jsonl"
     rows.write_bytes(validation_set(lora_task(9), 0))
-    command = [sys.executable, "-m", "automate", "validation", "test", "lora", "--model", tiny() / "adapter", "--base",
-               tiny() / "base", "--data", rows, "--field", "base_model=yi", "--field", "context_length=500", "--field",
-               "max_params=1000000000", "--json"]
+    command = [sys.executable, "-m", "automate", "validation", "test", "lora", "--model", str(tiny() / "adapter"),
+               "--base", str(tiny() / "base"), "--data", str(rows), "--field", "base_model=yi", "--field",
+               "context_length=500", "--field", "max_params=1000000000", "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=around(PYTHONPATH=str(ROOT)), capture_output=True, text=True,
                           timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr

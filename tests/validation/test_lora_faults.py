@@ -5,6 +5,7 @@ import math
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from automate.validation.inner.classify import classify
 from automate.validation.inner.files import Outcome
 from automate.validation.modules.base import InvalidConfigValueException, RecoverableException, SubmissionFault
 from automate.validation.modules.lora import LoraConfig, LoraModule, loading
-from tests.validation.lora_rig import change, copied, job, run, tiny, wanted
+from tests.validation.lora_rig import HERE, change, copied, job, run, tiny, wanted
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -92,8 +93,9 @@ def test_safetensors_are_preferred_to_a_pickle(tmp_path: Path) -> None:
 
 def test_a_whole_model_counts_only_where_the_config_says_so(tmp_path: Path) -> None:
     submission("missing-adapter", lambda: run(tmp_path, model=tiny() / "full", base=None))
-    (tmp_path / "empty").mkdir()
-    submission("not-a-model", lambda: run(tmp_path, {"lora_only": False}, model=tmp_path / "empty", base=None))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "README.md").write_text("nothing")
+    submission("not-a-model", lambda: run(tmp_path, {"lora_only": False}, model=tmp_path / "other", base=None))
 
 
 @pytest.mark.parametrize("broken", ["model.safetensors", "config.json", "tokenizer.json"])
@@ -111,6 +113,11 @@ def test_what_is_not_on_disk_is_the_validator_s(tmp_path: Path) -> None:
     validator("no-base", lambda: run(tmp_path, base=None))
     validator("no-model", lambda: run(tmp_path, model=None))
     validator("no-data", lambda: run(tmp_path, data=None))
+    (tmp_path / "empty").mkdir()
+    for gone in (tmp_path / "gone", tmp_path / "empty"):
+        validator("files-gone", lambda gone=gone: run(tmp_path, model=gone))  # type: ignore[misc]
+        validator("files-gone", lambda gone=gone: run(tmp_path, base=gone))  # type: ignore[misc]
+    validator("files-gone", lambda: run(tmp_path, data=tmp_path / "gone"))
 
 
 def test_texts_that_are_not_there_are_a_setting_s(tmp_path: Path) -> None:
@@ -121,6 +128,12 @@ def test_texts_that_are_not_there_are_a_setting_s(tmp_path: Path) -> None:
 def test_a_broken_row_is_the_validator_s(tmp_path: Path) -> None:
     (tmp_path / "set.jsonl").write_text((tiny() / "rows.jsonl").read_text() + "{}\n")
     validator("data", lambda: run(tmp_path, data=tmp_path / "set.jsonl"))
+    empty = json.dumps({"conversations": [{"role": "user", "content": "x"}]})
+    for text, number in (("", "no rows"), (f"{empty}\n", "row 1 ")):
+        (tmp_path / "set.jsonl").write_text(text)
+        with pytest.raises(RecoverableException, match=number) as caught:
+            run(tmp_path, data=tmp_path / "set.jsonl")
+        assert caught.value.cause == "data"
     (tmp_path / "set.jsonl").write_text("")
     validator("data", lambda: run(tmp_path, data=tmp_path / "set.jsonl"))
 
@@ -139,7 +152,7 @@ def test_a_repository_s_own_code_runs_only_where_the_settings_allow_it(tmp_path:
 
 
 def test_too_many_parameters_are_completed_with_999_after_the_merge(tmp_path: Path) -> None:
-    module = LoraModule(LoraConfig())
+    module = LoraModule(LoraConfig.model_validate(HERE))
     exact = sum(value.numel() for value in load_file(tiny() / "base" / "model.safetensors").values())
     found = module.validate(wanted(max_params=exact - 1), job=job(tmp_path))
     assert found.loss == found.bpc == 999.0
@@ -150,7 +163,8 @@ def test_too_many_parameters_are_completed_with_999_after_the_merge(tmp_path: Pa
 
 
 def test_a_set_without_target_bytes_is_999(tmp_path: Path) -> None:
-    (tmp_path / "set.jsonl").write_text(json.dumps({"conversations": [{"role": "user", "content": "x"}]}) + "\n")
+    row = {"system": "s", "conversations": [{"role": "user", "content": "x"}]}
+    (tmp_path / "set.jsonl").write_text(json.dumps(row) + "\n")
     assert run(tmp_path, data=tmp_path / "set.jsonl").loss == 999.0
 
 
@@ -196,4 +210,64 @@ def test_precision_follows_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loading.precision(False, False) == loading.Precision("cuda", "bfloat16", False)
     assert loading.precision(True, True) == loading.Precision("cpu", "float32", False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert loading.precision(False, True) == loading.Precision("cpu", "float32", False)
+    assert loading.precision(True, True) == loading.Precision("cpu", "float32", False)
+    validator("gpu", lambda: loading.precision(False, True))
+
+
+def test_without_a_gpu_nothing_is_scored_unless_the_config_wants_the_cpu(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RecoverableException, match="use_cpu") as caught:
+        run(tmp_path, {"use_cpu": False})
+    assert caught.value.cause == "gpu"
+    assert classify(caught.value, shipped=True).outcome == Outcome.RECOVERABLE
+
+
+@pytest.mark.parametrize("error", [
+    AttributeError("module 'transformers' has no attribute 'X'"), TypeError("forward() got an unexpected keyword"),
+    KeyError("k"), ValueError("peft requires accelerate>=9"), IndexError("list index out of range"),
+    RuntimeError("no such operator"), Exception("data did not match any variant of untagged enum ModelWrapper"),
+])
+def test_what_a_library_raises_over_good_files_is_nobody_s_fault(
+        error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import peft
+    import transformers
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    cases: tuple[tuple[Any, dict[str, object], dict[str, Any]], ...] = (
+        (peft.PeftModel, {}, {}),
+        (transformers.AutoModelForCausalLM, {"lora_only": False}, {"model": tiny() / "full", "base": None}),
+        (transformers.AutoTokenizer, {"lora_only": False}, {"model": tiny() / "full", "base": None}))
+    for place, config, more in cases:
+        with monkeypatch.context() as patched:
+            patched.setattr(place, "from_pretrained", fail)
+            with pytest.raises(type(error)) as caught:
+                run(tmp_path, config, **more)
+        verdict = classify(caught.value, shipped=True, model=tiny() / "full")
+        assert (verdict.outcome, verdict.cause) == (Outcome.RECOVERABLE, "unexpected")
+
+
+def test_keys_and_kinds_of_a_newer_peft_are_not_the_submission_s_fault(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = copied(tmp_path, "adapter")
+    change(folder / CONFIG, a_new_key={"of": "peft 9"}, runtime_config={"ephemeral_gpu_offload": True})
+    assert run(tmp_path, model=folder).loss == run(tmp_path).loss
+    assert "a_new_key" in capsys.readouterr().out
+    change(folder / CONFIG, peft_type="NEXT", peft_version="9.1.0")
+    validator("environment", lambda: run(tmp_path, model=folder), InvalidConfigValueException)
+    change(folder / CONFIG, peft_version="0.1.0")
+    submission("broken-adapter", lambda: run(tmp_path, model=folder))
+
+
+def test_a_kind_of_model_that_transformers_does_not_know_is_left_to_a_person(tmp_path: Path) -> None:
+    folder = copied(tmp_path, "full")
+    change(folder / "config.json", model_type="of_next_year")
+    validator("environment", lambda: run(tmp_path, {"lora_only": False}, model=folder, base=None),
+              InvalidConfigValueException)
+
+
+def test_a_revision_of_null_is_main() -> None:
+    assert wanted(revision=None).revision == "main"
+    assert wanted(revision="abc").revision == "abc"

@@ -209,3 +209,17 @@ def test_other_families_have_their_own_figures(family: str, capsys: pytest.Captu
         expected = [loss.own_loss(model, row, place) for row in rows]
     assert loss.row_losses(model, rows, place, 2048) == pytest.approx(expected, rel=SAME)
     assert "one row at a time" not in capsys.readouterr().out
+
+
+def test_a_model_that_sees_what_comes_after_goes_one_row_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    model, (rows, _) = merged(), conversations()
+    place = Place("cpu", False, 0)
+
+    def both_ways(**given: Any) -> Any:
+        ids = given["input_ids"]
+        return real(**{**given, "attention_mask": torch.zeros(len(ids), 1, ids.shape[1], ids.shape[1])})
+    real, model.forward = model.forward, both_ways
+    with torch.inference_mode():
+        expected = [loss.own_loss(model, row, place) for row in rows]
+    assert loss.row_losses(model, rows, place, 1024) == pytest.approx(expected, rel=SAME)
+    assert "one row at a time" in capsys.readouterr().out

@@ -55,5 +55,6 @@ CODES: dict[str, str] = {
     "FH516": "whether there is room for validation sets and models",
     "FH517": "whether there is a token of the model hub",
     "FH518": "assignments that wait for a person, or can't be read",
+    "FH519": "the config of a validation module: file and key of what is wrong",
 }
 """What each code stands for. A code never changes its meaning."""

@@ -15,7 +15,8 @@ import requests
 from automate.claims import Claim
 from automate.cluster.base import Cluster
 from automate.cluster.queue import job_alive
-from automate.errors import ConfigError
+from automate.errors import ConfigError, ModuleEnvironmentError
+from automate.processes import keep_private
 from automate.settings_validation import Validation
 from automate.validation import environments, jobs
 from automate.validation.acquire import acquire
@@ -25,10 +26,12 @@ from automate.validation.audit import Audit
 from automate.validation.caches import Cleaned, clean
 from automate.validation.catalogue import Source, find
 from automate.validation.checking import check_config, check_input
+from automate.validation.environments.own import missing
 from automate.validation.fetching import Fetcher
 from automate.validation.hub import Hub
 from automate.validation.inner.files import Result
-from automate.validation.secrets import read_key
+from automate.validation.jobs.resources import secret_names
+from automate.validation.secrets import read_key, without_values
 from automate.validation.spool import Spool
 from automate.validation.submitting import Submitted, submit_all
 from automate.validation_places import ValidationPlaces
@@ -45,6 +48,11 @@ class Given:
     api_key: str | None = field(default=None, repr=False)
     hub_token: str | None = field(default=None, repr=False)
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Those there are."""
+        return tuple(one for one in (self.api_key, self.hub_token) if one)
+
 
 @dataclass(frozen=True)
 class Circle:
@@ -56,6 +64,22 @@ class Circle:
     given: Given = Given()
     executor: str | None = None
     debug: bool = False
+
+    def __post_init__(self) -> None:
+        """A process that holds a key is nobody else's to look into."""
+        if self.holds:
+            keep_private()
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Where this process has keys from: variables, options."""
+        named = tuple(name for name in secret_names(self.workspace.settings) if self.environ.get(name, "").strip())
+        return named + (("the command line",) if self.given.values else ())
+
+    @property
+    def around(self) -> dict[str, str]:
+        """The environment for all that is made of this one: no variable holds a key that was typed."""
+        return without_values(self.environ, self.given.values)
 
     @property
     def settings(self) -> Validation:
@@ -104,10 +128,20 @@ class Circle:
 
     def ready(self, module: str, task_ids: Sequence[str]) -> None:
         """What can be known before anything starts: module, its environment, key, tasks. Raises FlockError."""
-        environments.inner_call(self.source(module), self.places, [])
-        for task in task_ids:
-            check_config(self.places, self.workspace.settings, self.environ, module, task)
+        self.prepared(module, task_ids)
         self.known(task_ids)
+
+    def prepared(self, module: str, task_ids: Sequence[str]) -> None:
+        """What is known without the API: module, its environment, its config. Raises FlockError."""
+        source = self.source(module)
+        environments.inner_call(source, self.places, [])
+        lacking = missing(source.requirements) if self.settings.manager == "current" else ""
+        if lacking:
+            raise ModuleEnvironmentError(lacking, where=f"module {module}, validation.manager: current",
+                                         todo="install that, or set validation.manager to another one and run "
+                                         f"'flock-hpc validation env create {module}'")
+        for task in task_ids:
+            check_config(self.places, self.workspace.settings, self.around, module, task)
 
     def known(self, task_ids: Sequence[str]) -> None:
         """That the API accepts the key and knows the tasks. Raises FlockError."""
@@ -125,7 +159,7 @@ class Circle:
                 stop: Callable[[], bool] = lambda: False) -> Fetcher:
         session = requests.Session()
         session.trust_env = True
-        check = check_input(self.places, self.workspace.settings, self.environ)
+        check = check_input(self.places, self.workspace.settings, self.around)
 
         def files(assignment: Assignment) -> Assignment:
             return acquire(assignment, spool=self.spool, places=self.places, hub=self.hub, session=session, check=check,
@@ -139,16 +173,26 @@ class Circle:
         return jobs.settle(self.workspace, self.spool, self.cluster)
 
     def hand_in(self, most: int | None = None, ids: Sequence[str] | None = None) -> jobs.HandedIn:
-        """Hand over what is ready."""
-        environ = {**self.environ, KEEP_SCRATCH: "1"} if self.debug else self.environ
+        """Hand over what is ready. Raises ConfigError where a stranger's code would run beside keys."""
+        self.apart()
+        environ = self.around | ({KEEP_SCRATCH: "1"} if self.debug else {})
         return jobs.hand_in(self.workspace, self.spool, executor=self.where, most=most, ids=ids, cluster=self.cluster,
                             environ=environ)
+
+    def apart(self) -> None:
+        """Submissions' own code never runs on the machine of the keys. Raises ConfigError that says what to do."""
+        if self.where == "local" and self.settings.remote_code and self.holds:
+            raise ConfigError(
+                "submissions' own code would run as you on this machine, where the keys are "
+                f"({', '.join(self.holds)})", where="validation.remote_code with executor local",
+                todo="let Slurm run the jobs, or run 'flock-hpc validation run --submit' in a shell without keys, "
+                "or turn validation.remote_code off")
 
     def submit(self, claim: Claim | None = None, *, hurry: bool = False,
                stop: Callable[[], bool] = lambda: False) -> Submitted:
         """Report what is done; second steps first."""
         def finish(assignment: Assignment) -> Result:
-            return jobs.second_step(assignment, self.places, self.environ, settings=self.workspace.settings)
+            return jobs.second_step(assignment, self.places, self.around, settings=self.workspace.settings)
 
         return submit_all(self.places, self.spool, self.api, finish=finish, claim=claim, hurry=hurry, stop=stop)
 

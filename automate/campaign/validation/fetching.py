@@ -32,10 +32,10 @@ def fetch_until(circle: Circle, module: str, task_ids: Sequence[str], *, most: i
             raise bad
         if turn.full:
             circle.say(f"{fetcher.outstanding()} outstanding: no more are fetched until some are reported")
-        hopeful = [] if turn.full or once else worth_waiting(fetcher, turn, began, clock())
+        hopeful = [] if turn.full or once or not turn.waits else worth_waiting(fetcher, turn, began, clock())
         if not hopeful:
             return came
-        wait = max(LEAST, min(turn.waits[task] for task in hopeful) - clock())
+        wait = max(LEAST, min(turn.waits.get(task, 0.0) for task in hopeful) - clock())
         circle.say(f"next lookup of task {', '.join(hopeful)} in {wait:.0f} s (Ctrl-C leaves; what is fetched stays)")
         sleep(wait)
 
@@ -47,7 +47,7 @@ def worth_waiting(fetcher: Fetcher, turn: Turn, began: float, now: float) -> lis
     found = []
     for task in fetcher.task_ids:
         rate = known.get(task, rates.Rate())
-        if task in gave or (rate.looked < began and not rate.outages):
+        if task not in turn.closed and (task in gave or (rate.looked < began and not rate.outages)):
             found.append(task)
     return found
 
@@ -58,6 +58,7 @@ def tell(circle: Circle, turn: Turn) -> None:
         now = circle.spool.find(one.id) or one
         size = f", {now.data.size:,} bytes of data" if now.data else ""
         model = f", {now.model.repo}@{now.model.commit[:8]}" if now.model else ""
-        circle.say(f"assignment {now.id} of task {now.task_id}: {now.state}{size}{model}")
+        why = f" ({now.cause or now.problem})" if now.cause or now.problem else ""
+        circle.say(f"assignment {now.id} of task {now.task_id}: {now.state}{why}{size}{model}")
     for problem in turn.problems:
         circle.say(str(problem))

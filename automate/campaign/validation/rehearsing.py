@@ -35,6 +35,8 @@ class Tally:
     states: Mapping[str, int]
     accepted: int
     wrong: tuple[str, ...]
+    persons: int = 0
+    anew: int = 0
 
 
 def plan_of(assignments: int, seed: int, faults: bool) -> Plan:
@@ -106,12 +108,18 @@ def tally(circle: Circle, api: StandIn) -> Tally:
         if mine is not None and mine.state.outstanding:
             wrong.append(f"assignment {record.id} is still {mine.state}")
     accepted = sum(record.accepted for record in api.assignments.values())
-    return Tally(Counter(one.state.value for one in ours.values()), accepted, tuple(wrong))
+    expected = Counter(record.trouble.expected for record in api.assignments.values() if record.delivered)
+    return Tally(Counter(one.state.value for one in ours.values()), accepted, tuple(wrong), expected["person"],
+                 sum(record.status == "expired" for record in api.assignments.values()))
 
 
 def show(result: Tally, root: Path, say: Say) -> None:
     """What came out, in lines."""
     say("")
+    if result.persons:
+        say(f"{result.persons} were sent with something amiss that only a person can mend, as the stand-in planned")
+    if result.anew:
+        say(f"{result.anew} had their lease ended by the stand-in, and came anew under another id")
     say(", ".join(f"{result.states[state]} {state}" for state in State if result.states.get(state)))
     say(f"the stand-in accepted {result.accepted} reports, none twice" if not result.wrong else
         f"{len(result.wrong)} things went wrong:")

@@ -12,9 +12,12 @@ from automate.campaign.validation.fetching import tell
 from automate.claims import Claim
 from automate.cluster.queue import job_alive
 from automate.errors import ConfigError
-from automate.validation import environments, jobs
+from automate.names import name_problem
+from automate.validation import environments, jobs, ondisk
+from automate.validation.api_errors import ApiUnavailable, RateLimited
 from automate.validation.assignments import State
 from automate.validation.fetching import Turn
+from automate.validation.inner import files
 from automate.validation.jobs.outcomes import forget_results
 from automate.validation.loop import Loop, Stop
 from automate.validation.submitting import Submitted
@@ -26,27 +29,28 @@ PAUSE, LOCAL_PAUSE = 20.0, 1.0
 
 # --- run ------------------------------------------------------------------------------------------
 def run_fetched(circle: Circle, *, ids: Sequence[str] | None, most: int | None, submit: bool, wait: bool,
-                show: Show | None = None) -> None:
-    """Hand over what is fetched, or say what would be. On this machine it is waited for; `show` is told how far it is.
+                show: Show | None = None) -> bool:
+    """Hand over what is fetched, or say what would be; False where an assignment that was named can't be.
+
+    On this machine it is waited for; `show` is told how far it is.
     """
     tell_settled(circle, circle.settle())
     if not submit:
-        _would(circle, ids, most)
-        return
+        return _would(circle, ids, most)
     handed = circle.hand_in(most, ids)
     tell_handed(circle, handed)
     mine = list(handed.jobs)
+    named = ids is None or set(ids) <= set(mine)
     if not mine or not (wait or circle.where == "local"):
-        return
+        return named
     while True:
         done = jobs.wait(circle.workspace, circle.spool, circle.cluster, mine,
                          show=show or (lambda now: _show(circle, now)))
         if circle.where != "local" or not done.again:
-            break
+            return named
         again = circle.hand_in(None, [one for one in mine if _waits(circle, one)])
         if not again.jobs:
-            break
-    circle.say("next: flock-hpc validation submit")
+            return named
 
 
 def _waits(circle: Circle, assignment_id: str) -> bool:
@@ -54,14 +58,20 @@ def _waits(circle: Circle, assignment_id: str) -> bool:
     return found is not None and found.ready and found.handed is None
 
 
-def _would(circle: Circle, ids: Sequence[str] | None, most: int | None) -> None:
-    ready = [one for one in circle.spool.listed(State.FETCHED)
-             if one.ready and one.handed is None and (ids is None or one.id in ids)][:most]
-    waiting = [one for one in circle.spool.listed(State.FETCHED) if not one.ready]
+def _would(circle: Circle, ids: Sequence[str] | None, most: int | None) -> bool:
+    fetched = circle.spool.listed(State.FETCHED)
+    ready = [one for one in fetched if one.ready and one.handed is None and (ids is None or one.id in ids)][:most]
+    waiting = [one for one in fetched if not one.ready]
     for one in ready:
         circle.say(f"{one.id}  task {one.task_id}  {one.module}")
-    circle.say(f"{len(ready)} would be handed to {'Slurm' if circle.where == 'slurm' else 'this machine'}"
-               f"{f'; {len(waiting)} are not ready' if waiting else ''}; --submit does it")
+    missing = [one for one in ids or () if one not in {found.id for found in ready}]
+    for name in missing:
+        found = None if name_problem(name) else circle.spool.find(name)
+        circle.say(f"{name}: " + (f"{found.state}{f': {found.problem}' if found.problem else ''}" if found else
+                                  "not in the spool"))
+    circle.say(f"{counted(len(ready))} would be handed to {'Slurm' if circle.where == 'slurm' else 'this machine'}"
+               f"{f'; {len(waiting)} not ready' if waiting else ''}; --submit does it")
+    return not missing
 
 
 def _show(circle: Circle, now: jobs.Progress) -> None:
@@ -82,11 +92,16 @@ def tell_settled(circle: Circle, settled: jobs.Settled) -> None:
         circle.say(f"{one.id}: left alone: {why}")
 
 
+def counted(number: int) -> str:
+    """A number of assignments, in words."""
+    return f"{number} assignment{'' if number == 1 else 's'}"
+
+
 def tell_handed(circle: Circle, handed: jobs.HandedIn) -> None:
     """What was handed over, and what was not and why."""
     for array in handed.arrays:
         ids = sorted({job if ":" in job else job.partition("_")[0] for job in array.jobs.values()})
-        circle.say(f"{array.module}: {len(array.jobs)} assignments handed over as {array.name} ({', '.join(ids)})")
+        circle.say(f"{array.module}: {counted(len(array.jobs))} handed over as {array.name} ({', '.join(ids)})")
     for assignment_id, why in handed.kept.items():
         circle.say(f"{assignment_id}: not handed over: {why}")
     for refusal in handed.refused:
@@ -111,7 +126,8 @@ def tell_submitted(circle: Circle, done: Submitted) -> None:
     for one in done.unconfirmed:
         circle.say(f"{one.id}: submitted (the reply was lost; the API says that it has it)")
     for one in done.reported_failed:
-        circle.say(f"{one.id}: reported as failed: {one.history[-1].what if one.history else ''}")
+        result = files.read_result(one.folder)
+        circle.say(f"{one.id}: reported as failed: {result.reason if result else 'its own fault'}")
     for one in done.lost:
         circle.say(f"{one.id}: its lease was lost; nothing was reported")
     for one, why in done.kept:
@@ -161,9 +177,10 @@ def make_loop(circle: Circle, module: str, task_ids: Sequence[str], *, most: int
 
 def run_loop(circle: Circle, module: str, task_ids: Sequence[str], *, most: int | None, once: bool) -> int:
     """Turn after turn; 0 where it ended as it was told to, 1 where a part of the only turn failed."""
-    circle.ready(module, task_ids)
+    circle.apart()
+    there = _there(circle, lambda: circle.ready(module, task_ids))
     done = make_loop(circle, module, task_ids, most=most).run(once=once)
-    return 1 if once and done.failures else 0
+    return 1 if once and (done.failures or not there) else 0
 
 
 def run_here(circle: Circle, module: str, task_ids: Sequence[str], *, once: bool) -> int:
@@ -171,22 +188,40 @@ def run_here(circle: Circle, module: str, task_ids: Sequence[str], *, once: bool
 
     `once`: until one turn brought nothing new; 1 where something of it failed.
     """
+    circle.apart()
     source = circle.source(module)
-    circle.known(task_ids)
-    environments.create(source, circle.places, say=circle.say)
-    circle.ready(module, task_ids)
+    there = _there(circle, lambda: circle.known(task_ids))
+    environments.create(source, circle.places, say=circle.say, environ=circle.around)
+    if there:
+        there = _there(circle, lambda: circle.ready(module, task_ids))
+    else:
+        circle.prepared(module, task_ids)
     loop = make_loop(circle, module, task_ids, most=None, wait_here=True)
     done = loop.run(once=once)
     if not once:
         return 0
     last = circle.submit(hurry=True)
     tell_submitted(circle, last)
-    return 1 if done.failures or last.kept or last.stopped else 0
+    return 1 if done.failures or last.kept or last.stopped or not there else 0
+
+
+def _there(circle: Circle, look: Callable[[], None]) -> bool:
+    """Look at what must be known before the loop starts; False, and said so, where the API just isn't there: what is
+    finished is settled and reported all the same. Raises FlockError for what the loop can't mend by waiting."""
+    try:
+        look()
+    except (ApiUnavailable, RateLimited) as error:
+        circle.say(f"{error}\nkey and tasks could not be checked; it goes on with what is here, and asks again")
+        return False
+    return True
 
 
 # --- retry ----------------------------------------------------------------------------------------
 def take_back(circle: Circle, assignment_id: str) -> None:
-    """A given-up assignment, put back to `fetched`. Raises ConfigError where it is not given up."""
+    """A given-up assignment, put back to `fetched`; what is not on disk any more is fetched again.
+
+    Raises ConfigError where it is not given up.
+    """
     with circle.spool.held(assignment_id):
         found = circle.spool.find(assignment_id)
         if found is None or found.state is not State.GIVEN_UP:
@@ -194,5 +229,6 @@ def take_back(circle: Circle, assignment_id: str) -> None:
             raise ConfigError(f"it is {there}", where=f"assignment {assignment_id}",
                               todo="see 'flock-hpc validation status'")
         forget_results(found)
-        anew = replace(found, attempts=0, problem=None, cause=None, handed=None)
-        circle.spool.move(anew, State.FETCHED, "taken back by a person")
+        kept, gone = ondisk.checked(found)
+        anew = replace(kept, attempts=0, problem=None, cause=None, handed=None)
+        circle.spool.move(anew, State.FETCHED, "taken back by a person" + (f"; to be fetched: {gone}" if gone else ""))

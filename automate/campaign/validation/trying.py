@@ -22,11 +22,23 @@ _WORDS = {
     Outcome.UNUSABLE: "unusable: nothing would be reported until a person mends it",
 }
 
+ASSUMED: Mapping[str, Mapping[str, object]] = {
+    "lora": {"base_model": "default", "context_length": 4096, "max_params": 10**12},
+    "rl": {"max_params": 10**12},
+    "llm_judge": {"base_model": "default", "context_length": 4096, "max_params": 10**12, "eval_args": {}},
+}
+"""Fields of an assignment that a trial of a shipped module can do without."""
+
 
 def try_module(places: ValidationPlaces, module: str, *, model: Path | None, data: Path, base: Path | None,
                fields: Mapping[str, object], task_id: str | None, as_json: bool, say: Callable[[str], None]) -> int:
     """Run a module on local files; returns the exit status: 0 where metrics came out."""
-    result = trial(find(module, places), places, model=model, data=data, base=base, fields=fields, task_id=task_id)
+    assumed = {name: value for name, value in ASSUMED.get(module, {}).items() if name not in fields}
+    if assumed and not as_json:
+        words = ", ".join(f"{name}={json.dumps(value)}" for name, value in assumed.items())
+        say(f"assumed of the assignment: {words} (--field NAME=VALUE says otherwise)")
+    result = trial(find(module, places), places, model=model, data=data, base=base, fields={**assumed, **fields},
+                   task_id=task_id)
     if as_json:
         say(json.dumps(asdict(result), indent=2, ensure_ascii=False))
     else:

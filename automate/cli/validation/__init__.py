@@ -18,6 +18,7 @@ VALIDATION: dict[str, tuple[str, str]] = {
     "loop": ("loop", "All of it, for ever; --once for cron, systemd and scrontab."),
     "test": ("test", "Try a module on local files: no API, no key."),
     "rehearse": ("rehearse", "The whole circle against a bundled stand-in of the API: no account needed."),
+    "cancel": ("cancel", "Cancel the jobs that hold assignments."),
     "retry": ("retry", "Take a given-up assignment back, after its cause was mended."),
 }
 

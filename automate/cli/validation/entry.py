@@ -37,9 +37,15 @@ def run_module(ctx: click.Context, module: str, task_ids: tuple[str, ...], flock
     from automate.campaign.validation.circle import Circle, Given
     from automate.campaign.validation.running import run_here
     from automate.cli.validation.options import open_validation
+    from automate.errors import ConfigError
+    from automate.validation.catalogue import find
 
     given = {"time_sleep": time_sleep, "lookup_interval": assignment_lookup_interval}
     overrides: dict[str, Value] = {"validation": {key: value for key, value in given.items() if value is not None}}
+    if not flock_api_key:
+        raise ConfigError("no API key", where="--flock-api-key", todo="give --flock-api-key, or export FLOCK_API_KEY")
+    workspace = open_validation(None, overrides)
+    find(module, workspace.validation)
     workspace = open_validation(None, overrides, make=True)
     circle = Circle(workspace, click.echo, given=Given(flock_api_key, hf_token), executor="local", debug=debug)
     ctx.exit(run_here(circle, module, task_ids, once=once))

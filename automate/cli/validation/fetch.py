@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from automate.cli.options import workspace_option
-from automate.cli.validation.options import debug_option, open_validation, task_ids_option
+from automate.cli.validation.options import debug_option, end_on_sigterm, open_validation, task_ids_option
 
 
 @click.command()
@@ -27,6 +27,7 @@ def fetch(workspace_dir: Path | None, module: str, task_ids: tuple[str, ...], mo
     from automate.campaign.validation.circle import Circle
     from automate.campaign.validation.fetching import fetch_until
 
+    end_on_sigterm()
     circle = Circle(open_validation(workspace_dir, make=True), click.echo, debug=debug)
     admitted = fetch_until(circle, module, task_ids, most=most, once=once)
-    click.echo(f"{admitted} fetched; next: flock-hpc validation run --submit")
+    click.echo(f"{admitted} fetched" + ("; next: flock-hpc validation run --submit" if admitted else ""))

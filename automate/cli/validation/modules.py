@@ -19,7 +19,7 @@ MARKS = {"ready": "[green]✔ ready[/]", "current": "[green]✔ this Python[/]",
 def modules(workspace_dir: Path | None, as_json: bool) -> None:
     """Show the modules, where they come from, and whether their environments are built."""
     from automate.validation import environments
-    from automate.validation.catalogue import everything
+    from automate.validation.catalogue import everything, missing_folders
 
     places = open_validation(workspace_dir).validation
     found = [(source, environments.state(source, places)) for source in everything(places)]
@@ -39,11 +39,18 @@ def modules(workspace_dir: Path | None, as_json: bool) -> None:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in ("module", "from", "environment", "state", "manager"):
         table.add_column(title, overflow="fold")
+    names = [source.name for source, _ in found]
     for source, state in found:
         why = f"\n[dim]{escape(state.why)}[/]" if state.why else ""
         shown = MARKS.get(state.status, state.status) + why
+        if state.status == "current" and state.why:
+            shown = "[yellow]! this Python[/]" + why
+        if names.count(source.name) > 1:
+            shown = "[red]✘ two modules have this name: rename yours[/]"
         table.add_row(escape(source.name), source.origin, escape(state.name), shown, state.manager)
     console = make_console()
     console.print(table)
+    for folder in missing_folders(places):
+        console.print(f"validation.module_folders: there is no folder {folder}", style="red", markup=False)
     if any(state.status in ("missing", "outdated") for _, state in found):
         console.print("Build one with: [bold]flock-hpc validation env create MODULE[/]")

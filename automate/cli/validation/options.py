@@ -27,6 +27,7 @@ class TaskIds(click.ParamType[tuple[str, ...]]):
         if isinstance(value, tuple):
             return value
         ids = tuple(dict.fromkeys(part.strip() for part in str(value).split(",") if part.strip()))
+        ids = tuple(dict.fromkeys(str(int(one)) if one.isascii() and one.isdigit() else one for one in ids))
         wrong = [one for one in ids if not one.replace("-", "").replace("_", "").isalnum() or not one.isascii()]
         if not ids or wrong:
             self.fail(f"{wrong[0]!r} is not a task id" if wrong else "expected task ids such as 123,456", param, ctx)
@@ -48,6 +49,17 @@ def executor_option(function: F) -> F:
 def debug_option(function: F) -> F:
     """`--debug`."""
     return click.option("--debug", is_flag=True, help="Log every request and reply, with secrets removed.")(function)
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM end a command as Ctrl-C does, so that what it holds is given up."""
+    import signal
+    from types import FrameType
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
 
 
 NEW = """# Settings of this workspace; see docs/settings.md. Everything has its default so far.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from automate.cli.options import workspace_option
-from automate.cli.validation.options import executor_option, open_validation
+from automate.cli.validation.options import end_on_sigterm, executor_option, open_validation
 
 if TYPE_CHECKING:
     from automate.validation import jobs
@@ -26,16 +26,21 @@ if TYPE_CHECKING:
 @click.option("--per-task", type=click.IntRange(min=1), metavar="N",
               help="Assignments one array task does, one after the other (default: validation.per_task).")
 @executor_option
-def run(workspace_dir: Path | None, ids: tuple[str, ...], submit_: bool, wait: bool, most: int | None,
-        per_task: int | None, executor: str | None) -> None:
+@click.pass_context
+def run(ctx: click.Context, workspace_dir: Path | None, ids: tuple[str, ...], submit_: bool, wait: bool,
+        most: int | None, per_task: int | None, executor: str | None) -> None:
     """Validate what is fetched (or the assignments named by ID): an array job, one task an assignment."""
     from automate.campaign.validation.circle import Circle
     from automate.campaign.validation.running import run_fetched
 
     overrides: dict[str, Value] = {"validation": {"per_task": per_task}} if per_task else {}
+    end_on_sigterm()
     circle = Circle(open_validation(workspace_dir, overrides), click.echo, executor=executor)
     with progress_bar() as show:
-        run_fetched(circle, ids=ids or None, most=most, submit=submit_, wait=wait, show=show)
+        went = run_fetched(circle, ids=ids or None, most=most, submit=submit_, wait=wait, show=show)
+    if submit_ and went:
+        click.echo("next: flock-hpc validation submit")
+    ctx.exit(0 if went else 1)
 
 
 @contextmanager

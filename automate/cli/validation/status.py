@@ -71,25 +71,35 @@ def _left(seconds: float) -> str:
 def _metrics(line: Line) -> str:
     shown = [f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
              for name, value in line.metrics.items()]
-    return ", ".join(shown) + (" (unconfirmed)" if line.unconfirmed else "")
+    return ", ".join(shown)
 
 
 def print_lines(console: Console, lines: Sequence[Line]) -> None:
-    """The table, and a line of totals."""
+    """The table, why some wait for something or somebody, and a line of totals."""
     from collections import Counter
 
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
+    rows = [line for line in lines if line.state in STATES]
+    dated = any(line.deadline is not None for line in rows)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("assignment", "task", "module", "state", "age", "deadline", "metrics", "cause"):
+    for title in ("assignment", "task", "module", "state", "age", *(["deadline"] if dated else []), "metrics or cause"):
         table.add_column(title, overflow="fold")
-    for line in lines:
-        cause = ": ".join(part for part in (line.cause, line.problem) if part)
+    for line in rows:
+        deadline = [""] if line.deadline is None else [_left(line.deadline)]
+        state = line.state + (" (unconfirmed)" if line.unconfirmed else "")
         table.add_row(*(escape(part) for part in (line.id, line.task, line.module)),
-                      f"[{COLOURS.get(line.state, 'white')}]{line.state}[/]", _span(line.age),
-                      "" if line.deadline is None else _left(line.deadline), escape(_metrics(line)), escape(cause))
-    console.print(table)
-    counts = Counter(line.state for line in lines)
+                      f"[{COLOURS[line.state]}]{state}[/]", _span(line.age), *(deadline if dated else []),
+                      escape(line.cause if line.state == "given_up" else _metrics(line) or line.cause))
+    if rows:
+        console.print(table)
+    told = [line for line in lines if line.problem]
+    if told:
+        console.print()
+    for line in told:
+        name = f"task {line.task}" if line.id == "?" and line.task else line.id
+        console.print(f"[bold]{escape(name)}[/] {escape(line.state)}: {escape(line.problem)}", soft_wrap=False)
+    counts = Counter(line.state for line in rows)
     console.print("\n" + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]))

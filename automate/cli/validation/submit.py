@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from automate.cli.options import workspace_option
-from automate.cli.validation.options import debug_option, open_validation
+from automate.cli.validation.options import debug_option, end_on_sigterm, open_validation
 
 
 @click.command()
@@ -19,5 +19,6 @@ def submit(ctx: click.Context, workspace_dir: Path | None, debug: bool) -> None:
     from automate.campaign.validation.circle import Circle
     from automate.campaign.validation.running import submit_finished
 
+    end_on_sigterm()
     circle = Circle(open_validation(workspace_dir), click.echo, debug=debug)
     ctx.exit(0 if submit_finished(circle) else 1)

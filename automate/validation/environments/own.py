@@ -16,6 +16,12 @@ def lacking(requirements: Path | None) -> str:
     return f"flock-hpc's own Python lacks {', '.join(missing)}" if missing else ""
 
 
+def missing(requirements: Path | None) -> str:
+    """A sentence on the requirements that are not there in any version; "" where all are."""
+    absent = [problem for line in _lines(requirements) if (problem := _problem(line)) and "there is" not in problem]
+    return f"flock-hpc's own Python lacks {', '.join(absent)}" if absent else ""
+
+
 def _lines(path: Path | None) -> list[str]:
     try:
         text = "" if path is None else path.read_text(encoding="utf-8", errors="replace")

@@ -44,6 +44,8 @@ def read(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8-sig")
         value = json.loads(text, object_pairs_hook=_pairs, parse_constant=_no_constant)
     except FileNotFoundError:
+        if path.is_symlink():
+            raise _refused(path, "a link that leads nowhere") from None
         return {}
     except json.JSONDecodeError as error:
         raise _refused(path, f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None

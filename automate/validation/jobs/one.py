@@ -5,6 +5,7 @@ Never talks to the API and needs no key; never takes an earlier start's result f
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from automate.errors import ClaimedError, FlockError, StorageError
 from automate.names import name_problem
 from automate.resources import configs_dir
 from automate.settings import Settings
-from automate.validation import catalogue
+from automate.validation import catalogue, ondisk
 from automate.validation.assignments import Assignment, Handed, State
 from automate.validation.inner import files
 from automate.validation.jobs import outcomes, process
@@ -81,10 +82,10 @@ def run_file(assignment: Assignment, places: ValidationPlaces, module_path: Path
     """What the inner layer is told. The workspace's configs win over the shipped ones; a task's over the module's."""
     own = places.settings
     config = f"{assignment.module}.json"
-    named = [next((path for path in (places.configs / config, configs_dir() / config) if path.is_file()), None)]
+    named = [next((path for path in (places.configs / config, configs_dir() / config) if os.path.lexists(path)), None)]
     if name_problem(assignment.task_id) is None:
         named.append(places.configs / "tasks" / f"{assignment.task_id}.json")
-    found = tuple(str(path) for path in named if path is not None and path.is_file())
+    found = tuple(str(path) for path in named if path is not None and os.path.lexists(path))
     data = None if assignment.data is None else str((assignment.folder / assignment.data.path).absolute())
     model, base = assignment.model, assignment.base
     return files.RunFile(
@@ -143,10 +144,21 @@ def run_one(assignment: Assignment, spool: Spool, place: Place) -> Assignment:
                 place.say(f"{found.id}: nothing to do: it is {found.state}" + (
                     f" ({found.problem})" if found.problem else ""))
                 return found
-            return _start(found, spool, place, beat)
+            return _with_files(found, spool, place) or _start(found, spool, place, beat)
     except ClaimedError as error:
         place.say(f"{assignment.id}: left alone: {error.what}")
         return assignment
+
+
+def _with_files(assignment: Assignment, spool: Spool, place: Place) -> Assignment | None:
+    """None where its files are on disk as they were fetched; else it is put back, to have them fetched again."""
+    kept, gone = ondisk.checked(assignment)
+    if not gone:
+        return None
+    moved = outcomes.put_back(spool, kept, outcomes.FILES_GONE, gone, place.job.job,
+                              place.settings.validation.attempts)
+    place.say(f"{moved.id}: {moved.state}: {moved.history[-1].what}")
+    return moved
 
 
 def _start(assignment: Assignment, spool: Spool, place: Place, beat: Beat) -> Assignment:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from automate.cluster.queue import JobState
 from automate.errors import visible
+from automate.validation import ondisk
 from automate.validation.assignments import Assignment, State
 from automate.validation.inner import files
 from automate.validation.inner.files import Outcome, Result
@@ -18,7 +19,7 @@ from automate.validation.spool import Spool
 TIMEOUT, TIME_LIMIT, PREEMPTED, CANCELLED = "timeout", "time-limit", "preempted", "cancelled"
 NODE_FAILURE, OUT_OF_MEMORY, KILLED, CRASHED, STOPPED = ("node-failure", "out-of-memory", "killed", "crashed",
                                                         "stopped")
-NEVER_TAKEN, NOT_READY = "never-started", "environment"
+NEVER_TAKEN, NOT_READY, FILES_GONE = "never-started", "environment", "files-gone"
 """Causes: stable words."""
 
 WORDS = {
@@ -26,13 +27,15 @@ WORDS = {
     PREEMPTED: "the job was preempted", CANCELLED: "the job was cancelled", NODE_FAILURE: "its node failed",
     OUT_OF_MEMORY: "the job's memory was not enough", KILLED: "its processes were killed",
     STOPPED: "it was told to stop", CRASHED: "it ended without a result",
-    NEVER_TAKEN: "its job ended without starting it",
+    NEVER_TAKEN: "its job ended without starting it", FILES_GONE: "its files are not on disk any more",
 }
 _OF_STATE = {
     JobState.TIMEOUT: TIME_LIMIT, JobState.DEADLINE: TIME_LIMIT, JobState.PREEMPTED: PREEMPTED,
     JobState.NODE_FAIL: NODE_FAILURE, JobState.BOOT_FAIL: NODE_FAILURE, JobState.OUT_OF_MEMORY: OUT_OF_MEMORY,
     JobState.CANCELLED: CANCELLED,
 }
+SENTINELS = frozenset({999.0, -999.0})
+"""Figures that the protocol gives a submission which can't be scored."""
 _FINISHED = (Outcome.COMPLETED, Outcome.PARTIAL)
 _LONGEST = 500
 LARGEST = 16_000_000
@@ -67,8 +70,18 @@ def forget_results(assignment: Assignment) -> None:
 
 
 def conclude(spool: Spool, assignment: Assignment, result: Result, job: str | None, attempts: int) -> Assignment:
-    """Move a running assignment by its result. `attempts`: how many starts may end recoverably."""
+    """Move a running assignment by its result. `attempts`: how many starts may end recoverably.
+
+    What speaks against the submission is believed only while its files are on disk as they were fetched.
+    """
     reason = _plain(result.reason)
+    if _against(result):
+        kept, gone = ondisk.checked(assignment)
+        if gone:
+            with contextlib.suppress(OSError):
+                forget_results(assignment)
+            return put_back(spool, kept, FILES_GONE, f"{gone}; so this is not believed: {reason or 'a sentinel'}", job,
+                            attempts)
     if result.outcome in (*_FINISHED, Outcome.FAILED):
         what = {Outcome.COMPLETED: "validated", Outcome.PARTIAL: "first step done",
                 Outcome.FAILED: f"the submission's own fault: {reason}"}[result.outcome]
@@ -79,6 +92,13 @@ def conclude(spool: Spool, assignment: Assignment, result: Result, job: str | No
         return spool.move(replace(assignment, problem=reason, cause=cause, handed=None), State.GIVEN_UP,
                           f"a person decides: {reason}", cause, job)
     return put_back(spool, assignment, result.cause or "recoverable", reason, job, attempts)
+
+
+def _against(result: Result) -> bool:
+    """Whether it costs the submission: a failure, or a sentinel among its figures."""
+    figures = [*(result.payload or {}).values(), *(result.metrics or {}).values()]
+    return result.outcome is Outcome.FAILED or (result.outcome in _FINISHED and any(
+        isinstance(one, int | float) and one in SENTINELS for one in figures))
 
 
 def put_back(spool: Spool, assignment: Assignment, cause: str, reason: str, job: str | None,

@@ -74,10 +74,13 @@ def _settle(spool: Spool, one: Assignment, status: JobStatus | None, attempts: i
 
 
 def _told(now: Assignment, status: JobStatus, clock: float) -> bool:
-    """Whether Slurm's word can be had: a job whose processes are gone shows as running until Slurm looks."""
+    """Whether Slurm's word can be had: a job whose processes are gone shows as running until Slurm looks.
+
+    A last event that lies further ahead than that was noted by a clock that was wrong, and is not waited for.
+    """
     if status.state not in (JobState.RUNNING, JobState.COMPLETING):
         return True
-    return clock - max([event.when for event in now.history] or [0.0]) > SLURM_SAYS
+    return abs(clock - (now.history[-1].when if now.history else 0.0)) > SLURM_SAYS
 
 
 def _free(spool: Spool, cluster: Cluster | None, attempts: int, found: Settled) -> None:

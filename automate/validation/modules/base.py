@@ -4,13 +4,17 @@ Needs pydantic only. Modules import their heavy parts inside functions, so that 
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+Revision = Annotated[str, BeforeValidator(lambda value: "main" if value is None else value)]
+"""A repository's revision in an input; null is `main`."""
 
 
 class BaseConfig(BaseModel):
@@ -91,12 +95,30 @@ class Job:
         self.notes.append(text)
 
     def need(self, what: str) -> Path:
-        """`data`, `model` or `base`. Raises RecoverableException where it is not on disk."""
+        """`data`, `model` or `base`. Raises RecoverableException where it is not on disk, or not whole."""
         found = {"data": self.data, "model": self.model, "base": self.base}[what]
         if found is None:
             raise RecoverableException(f"the {what} of this assignment is not on disk: fetch it first",
                                        cause=f"no-{what}")
+        if gone := _gone(found):
+            raise RecoverableException(f"the {what} of this assignment is not whole on disk any more: {gone}",
+                                       cause="files-gone")
         return found
+
+
+def _gone(path: Path) -> str | None:
+    """What of a file or folder is not there: itself, all in it, or a file of the list that lies beside a snapshot."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return str(path)
+    try:
+        listed = json.loads(path.with_name(f"{path.name}.json").read_bytes())["files"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return next((str(path / name) for name, size in listed if not _has(path / name, size)), None)
+
+
+def _has(path: Path, size: object) -> bool:
+    return path.is_file() and path.stat().st_size == size
 
 
 class BaseValidationModule(ABC):

@@ -54,12 +54,16 @@ class Repository:
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests whose path matches: a status, or a body cut after `cut` bytes."""
+    """What happens to the next `times` requests whose path matches: a status, or a body cut after `cut` bytes.
+
+    `drip`: the body comes byte by byte, so many seconds between two.
+    """
 
     path: str
     times: int = 1
     status: int | None = None
     cut: int | None = None
+    drip: float | None = None
     method: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,6 +88,7 @@ class HubStandIn:
         self.faults = list(faults)
         self.calls: list[Call] = []
         self.lock = threading.Lock()
+        self.ended = threading.Event()
         hub = self
 
         class Bound(_Handler):
@@ -103,6 +108,7 @@ class HubStandIn:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
+        self.ended.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -147,13 +153,15 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path).lstrip("/")
         if token is not None and token not in self.standin.tokens:
             self._refuse(401, "", "Invalid credentials in Authorization header")
+        elif path == "api/whoami-v2":
+            self._send(200 if token else 401, json.dumps({"name": "somebody", "type": "user"}).encode(), {})
         elif path.startswith("api/models/"):
             repo, _, revision = path.removeprefix("api/models/").partition("/revision/")
             self._info(repo, revision or "main")
         else:
             repo, _, rest = path.partition("/resolve/")
             revision, _, name = rest.partition("/")
-            self._file(repo, revision, name, token, fault.cut if fault else None)
+            self._file(repo, revision, name, token, fault)
 
     def _refuse(self, status: int, code: str, message: str = "") -> None:
         self._send(status, json.dumps({"error": message or code}).encode(),
@@ -182,7 +190,7 @@ class _Handler(BaseHTTPRequestHandler):
                                "gated": "manual" if there.gated else False}).encode()
             self._send(200, body, {"Content-Type": "application/json"})
 
-    def _file(self, repo: str, revision: str, name: str, token: str | None, cut: int | None) -> None:
+    def _file(self, repo: str, revision: str, name: str, token: str | None, fault: Fault | None) -> None:
         found = self._found(repo, revision)
         if found is None:
             return
@@ -194,24 +202,37 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             data = files[name]
             self._body(data, {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": commit,
-                              "Accept-Ranges": "bytes"}, cut)
+                              "Accept-Ranges": "bytes"}, fault)
 
-    def _body(self, data: bytes, headers: Mapping[str, str], cut: int | None) -> None:
+    def _body(self, data: bytes, headers: Mapping[str, str], fault: Fault | None) -> None:
         match = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
         start = int(match[1]) if match else 0
         part = {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"} if match else {}
-        self._send(206 if match else 200, data[start:], {**headers, **part}, cut)
+        self._send(206 if match else 200, data[start:], {**headers, **part}, fault)
 
-    def _send(self, status: int, body: bytes, headers: Mapping[str, str], cut: int | None = None) -> None:
+    def _send(self, status: int, body: bytes, headers: Mapping[str, str], fault: Fault | None = None) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command != "HEAD":
+        cut, drip = (fault.cut, fault.drip) if fault else (None, None)
+        if self.command != "HEAD" and drip is not None:
+            self._drip(body, drip)
+        elif self.command != "HEAD":
             self.wfile.write(body if cut is None else body[:cut])
         if cut is not None:
             self.close_connection = True
+
+    def _drip(self, body: bytes, pause: float) -> None:
+        for start in range(len(body)):
+            if self.standin.ended.wait(pause):
+                break
+            try:
+                self.wfile.write(body[start:start + 1])
+            except OSError:
+                break
+        self.close_connection = True
 
 
 def _row(name: str, data: bytes) -> dict[str, object]:

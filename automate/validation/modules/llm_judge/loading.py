@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from automate.validation.inner import classify, symptoms, words
+from automate.validation.inner import adapters, classify, evidence, symptoms, words
 from automate.validation.modules.base import InvalidConfigValueException, Job, RecoverableException
 from automate.validation.modules.llm_judge.schemas import SUPPORTED_BASES
 
 ADAPTER = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+DEVICE = Path("/dev/nvidia0")
 LARGEST_CONFIG = 10_000_000
 
 
@@ -43,6 +45,7 @@ def load(job: Job, max_params: int) -> Loaded:
     Raises TooManyParameters and Unloadable (the submission's), RecoverableException (the validator's own trouble, a
     base model that doesn't load too), InvalidConfigValueException (environment; own code that isn't allowed).
     """
+    _need_gpu(os.environ)
     folder = job.need("model")
     adapter = (folder / ADAPTER).exists()
     if adapter:
@@ -81,6 +84,8 @@ def _check_adapter(folder: Path) -> None:
         raise Unloadable(f"its base model {words.plain(str(base), 120)!r} is not one of the supported ones")
     if not any((folder / name).exists() for name in _WEIGHTS):
         raise Unloadable(f"its repository has no {_WEIGHTS[0]}")
+    if wrong := evidence.of_adapter(folder):
+        raise Unloadable(f"its adapter can't be used: {wrong}")
 
 
 @contextmanager
@@ -110,7 +115,25 @@ def _blame(error: Exception, folder: Path | None, remote_code: bool) -> NoReturn
                                           cause="environment") from error
     if folder is None:
         raise RecoverableException(f"the base model on disk doesn't load: {said}", cause="base-model") from error
-    raise Unloadable(said) from error
+    seen = evidence.of_adapter(folder) if (folder / ADAPTER).exists() else evidence.of_model(folder)
+    if seen is not None or evidence.misfit(error) or isinstance(error, adapters.UnknownKind):
+        raise Unloadable(f"{said}{'; ' + seen if seen else ''}") from error
+    if "does not recognize this architecture" in str(error):
+        raise InvalidConfigValueException(f"the module's environment is too old for this model: {said}",
+                                          cause="environment") from error
+    raise RecoverableException(f"a library failed over files in which nothing wrong is seen: {said}",
+                               cause=classify.UNEXPECTED) from error
+
+
+def _need_gpu(environ: Mapping[str, str]) -> None:
+    """Raises RecoverableException (cause `gpu`) where this machine or job has a GPU that torch doesn't see."""
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    given = environ.get("CUDA_VISIBLE_DEVICES")
+    if DEVICE.exists() if given is None else given.strip() not in ("", "-1", "NoDevFiles"):
+        raise RecoverableException("there is a GPU here, and torch doesn't see it", cause="gpu")
 
 
 def _skeleton(source: Path, remote_code: bool) -> Any:
@@ -151,6 +174,4 @@ def _pretrained(source: Path, remote_code: bool) -> tuple[Any, Any]:
 
 
 def _merged(model: Any, folder: Path) -> Any:
-    from peft import PeftModel
-
-    return PeftModel.from_pretrained(model, str(folder), local_files_only=True).merge_and_unload()
+    return adapters.merged(model, folder)

@@ -32,7 +32,8 @@ class LLMJudgeModule(BaseValidationModule):
     | what happens | what comes of it |
     |---|---|
     | more parameters than `max_params`; the submission's own files can't be loaded; unsupported base | -999 |
-    | out of memory, GPU, disk, network, a missing base model | again later |
+    | out of memory, GPU, disk, network, a missing base model, files gone | again later |
+    | a library that fails over files in which nothing wrong is seen | again later, then a person |
     | a judge's reply without a readable score | 5 with confidence 0, as the client |
     | a reply without text or with a score that is neither number nor text; prompt 2 without reference, 3 without | |
     | reference or tools; a judge that refuses this one answer (400, 403, 413, 422) but answers others | 5 x 0.5, once |
@@ -78,6 +79,7 @@ class LLMJudgeModule(BaseValidationModule):
         try:
             self._loaded = loading.load(job, data.max_params)
         except (loading.TooManyParameters, loading.Unloadable) as error:
+            job.need("model")  # not where a file went away meanwhile
             _log.warning("scored %s: %s", LOWEST_SCORE, error)
             job.note(f"scored {LOWEST_SCORE:g}: {error}")
             return LLMJudgeMetrics(score=LOWEST_SCORE)

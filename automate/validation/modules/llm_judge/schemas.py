@@ -17,6 +17,7 @@ from automate.validation.modules.base import (
     BaseMetrics,
     InvalidConfigValueException,
     RecoverableException,
+    Revision,
 )
 
 LOWEST_SCORE = -999.0
@@ -42,7 +43,7 @@ class LLMJudgeInput(BaseInputData):
     """An assignment. `context_length` and `base_model` are asked for and change nothing, as in the current client."""
 
     hg_repo_id: str
-    revision: str
+    revision: Revision
     context_length: int
     max_params: int
     validation_set_url: str

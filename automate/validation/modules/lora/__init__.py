@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from automate.validation.modules.base import BaseConfig, BaseInputData, BaseValidationModule, Job
+from automate.validation.modules.base import BaseConfig, BaseInputData, BaseValidationModule, Job, Revision
 from automate.validation.modules.lora.adapter import base_of, need_whole
 from automate.validation.modules.lora.bases import SUPPORTED_BASE_MODELS
 from automate.validation.modules.lora.checkout import complete, tool_prompt
@@ -29,7 +29,8 @@ class LoraConfig(BaseConfig):
     `per_device_eval_batch_size` is 1 for every validator: with another value the client's figure is another one. Rows
     are batched by `token_budget` (tokens of a batch, padding counted), which does not change the figure; None: what
     suits a CPU's cache or a GPU. `output_dir` and `remove_unused_columns` are read and mean nothing here.
-    `supported_base_models` takes the place of the client's list.
+    `supported_base_models` takes the place of the client's list. `any_version`: run under another transformers than
+    the client's, whose tokens and figures may be others.
     """
 
     per_device_eval_batch_size: Literal[1] = 1
@@ -40,13 +41,14 @@ class LoraConfig(BaseConfig):
     lora_only: bool = True
     token_budget: int | None = Field(default=None, ge=1)
     supported_base_models: tuple[str, ...] = SUPPORTED_BASE_MODELS
+    any_version: bool = False
 
 
 class LoraInput(BaseInputData):
     """What an assignment says. `base_model` is the name of a template, not of a model."""
 
     hg_repo_id: str
-    revision: str = "main"
+    revision: Revision = "main"
     base_model: str
     context_length: int = Field(ge=1)
     max_params: int
@@ -71,6 +73,7 @@ class LoraModule(BaseValidationModule):
         from automate.validation.modules.lora import loading
 
         job: Job = kwargs["job"]
+        loading.need_version(self.config.any_version)
         folder = job.need("model")
         base = base_of(folder, self.config.supported_base_models)
         submitted = loading.Source(folder, data.hg_repo_id, submitted=True)
@@ -84,13 +87,13 @@ class LoraModule(BaseValidationModule):
         """Tokenizer of `source`, rows and counts, then the model, its parameters and its loss."""
         from automate.validation.modules.lora import loading
 
+        precision = loading.precision(self.config.use_cpu, self.config.fp16)
         template = complete(find(data.base_model), job.templates)
         tokenizer = loading.load_tokenizer(source)
         prompt = cache(partial(tool_prompt, job.templates))
         rows = read_rows(job.need("data"), template, tokenizer, data.context_length, prompt)
         counts = count(rows, tokenizer)
         print(f"{len(rows)} rows, {counts.tokens} target tokens, {counts.bytes} bytes of targets")
-        precision = loading.precision(self.config.use_cpu, self.config.fp16)
         self._model = load(dtype=precision.dtype, remote_code=job.remote_code)
         parameters = loading.prepare(self._model)
         print(f"{parameters} parameters (at most {data.max_params}), {precision.dtype} on {precision.device}")

@@ -8,15 +8,18 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
+from automate.validation.inner import adapters, classify, evidence, symptoms
 from automate.validation.modules.base import InvalidConfigValueException, RecoverableException, SubmissionFault
 from automate.validation.modules.lora.adapter import need_weights
 
-_PARSERS = {"SafetensorError", "Exception"}
-"""Names of what the readers of tensors and of tokenizers raise over a broken file."""
+VERSION = "4.49"
+"""The client's transformers."""
+UNKNOWN_KIND = "does not recognize this architecture"
+"""Words of transformers over a kind of model that its version doesn't know."""
 GEMMA_TOKENS = ["<start_of_turn>", "<end_of_turn>"]
 
 
@@ -30,12 +33,31 @@ class Precision:
 
 
 def precision(use_cpu: bool, fp16: bool) -> Precision:
-    """float32 on a CPU; on a GPU float16 with autocast where the config says `fp16`, else bfloat16."""
+    """float32 on a CPU; on a GPU float16 with autocast where the config says `fp16`, else bfloat16.
+
+    Raises RecoverableException (cause `gpu`) where there is no GPU and the config doesn't say `use_cpu`.
+    """
+    if use_cpu:
+        return Precision("cpu", "float32", False)
     import torch
 
-    if use_cpu or not torch.cuda.is_available():
-        return Precision("cpu", "float32", False)
+    if not torch.cuda.is_available():
+        raise RecoverableException("torch sees no GPU here; where the CPU shall do it, say \"use_cpu\": true in "
+                                   "configs/lora.json", cause="gpu")
     return Precision("cuda", "float16", True) if fp16 else Precision("cuda", "bfloat16", False)
+
+
+def need_version(any_version: bool) -> None:
+    """Raises InvalidConfigValueException (cause `environment`) under another transformers than the client's.
+
+    Others give other tokens and other bytes for some tokenizers: they ignore `clean_up_tokenization_spaces`, and treat
+    old tokenizers' spaces otherwise. Source: transformers 5 next to 4.49.
+    """
+    found = metadata.version("transformers")
+    if not any_version and not found.startswith(f"{VERSION}."):
+        raise InvalidConfigValueException(
+            f"transformers {found[:40]} is here, and the client's figures are those of {VERSION} "
+            '("any_version": true in configs/lora.json runs all the same)', cause="environment")
 
 
 @dataclass(frozen=True)
@@ -46,37 +68,43 @@ class Source:
     name: str
     submitted: bool
 
-    def fault(self, what: str, error: BaseException) -> Exception:
-        """Whose trouble it is that this folder can't be used: a base model is never the submission's."""
-        reason = f"{what} of {self.name[:120]!r} can't be loaded ({type(error).__name__}: {str(error)[:300]})"
-        if self.submitted:
-            return SubmissionFault(reason, cause=f"broken-{what}")
-        return RecoverableException(reason, cause=f"base-{what}")
+    def fault(self, what: str, error: BaseException) -> Exception | None:
+        """Whose trouble it is that this folder can't be used; None: that of the libraries or of this code.
+
+        A base model is never the submission's. Of the submission's own files only what is seen to be wrong with them
+        is, and tensors that don't fit: an outdated library raises anything over good files.
+        """
+        if not self.submitted:
+            return RecoverableException(self._said(what, error), cause=f"base-{what}")
+        seen = evidence.of_adapter(self.folder) if what == "adapter" else evidence.of_model(self.folder)
+        if seen is None and not (evidence.misfit(error) or isinstance(error, adapters.UnknownKind)):
+            return None
+        return SubmissionFault(f"{self._said(what, error)}{'; ' + seen if seen else ''}", cause=f"broken-{what}")
+
+    def _said(self, what: str, error: BaseException) -> str:
+        return f"{what} of {self.name[:120]!r} can't be loaded ({type(error).__name__}: {str(error)[:300]})"
 
 
 @contextmanager
 def _blame(source: Source, what: str) -> Iterator[None]:
-    """Name whose trouble a loading error is. Memory, disk and GPU trouble go through as they are."""
+    """Name whose trouble a loading error is. Memory, disk, GPU and libraries' trouble go through as they are."""
     try:
         yield
+    except (InvalidConfigValueException, SubmissionFault):
+        raise
     except ImportError as error:
         raise InvalidConfigValueException(
             f"the module's environment lacks what {source.name[:120]!r} needs: {str(error)[:300]}",
             cause="environment") from error
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise source.fault(what, error) from error
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, UnpicklingError) as error:
-        raise source.fault(what, error) from error
-    except RuntimeError as error:
-        if "size mismatch" not in str(error):
-            raise
-        raise source.fault(what, error) from error
     except Exception as error:
-        if type(error).__name__ not in _PARSERS:
+        if any(symptoms.machine(one) or symptoms.absent(one) for one in classify.chain(error)):
             raise
-        raise source.fault(what, error) from error
+        fault = source.fault(what, error)
+        if fault is None and UNKNOWN_KIND in str(error):
+            fault = InvalidConfigValueException(str(error)[:400], cause="environment")
+        if fault is None:
+            raise
+        raise fault from error
 
 
 def load_tokenizer(source: Source) -> Any:
@@ -130,10 +158,10 @@ def load_merged(base: Source, adapter: Source, dtype: str, remote_code: bool) ->
     """A base model with an adapter merged into it, on the CPU. The adapter's misfit is the submission's fault."""
     need_weights(adapter.folder)
     model = load_whole(base, dtype, remote_code)
-    from peft import PeftModel
-
     with _blame(adapter, "adapter"):
-        return PeftModel.from_pretrained(model, str(adapter.folder), device_map=None).merge_and_unload()
+        if wrong := evidence.of_adapter(adapter.folder):
+            raise SubmissionFault(f"the adapter can't be used: {wrong}", cause="broken-adapter")
+        return adapters.merged(model, adapter.folder)
 
 
 def prepare(model: Any) -> int:

@@ -27,7 +27,7 @@ _MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 
 def budget_for(device: str, vocabulary: int) -> int:
     """Tokens of a batch where the config names none: on a CPU so few that their logits are not paged in anew."""
-    return 8192 if device == "cuda" else max(256, min(1024, 2**24 // max(1, vocabulary)))
+    return 8192 if device == "cuda" else max(256, min(1024, 2**25 // max(1, vocabulary)))
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -83,19 +83,22 @@ def _picked(model: Any, logits: Tensor, wanted: Tensor, calls: int) -> Tensor:
 
 
 def batch_losses(model: Any, rows: Sequence[Row], place: Place) -> list[float]:
-    """Each row's mean over its predicted tokens, in nats; all rows in one pass, padded on the right."""
+    """Each row's mean over its predicted tokens, in nats; all rows in one pass, padded on the right.
+
+    Without a mask: in a causal model no token sees the padding behind it, and the model takes its way for whole rows,
+    as it does for a row alone. That a model is causal is seen by `_agrees`.
+    """
     longest = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), longest), place.pad, dtype=torch.long)
-    attention, labels = torch.zeros_like(ids), torch.full_like(ids, IGNORED)
+    labels = torch.full_like(ids, IGNORED)
     for index, row in enumerate(rows):
         size, tokens = len(row.ids), torch.tensor(row.ids, dtype=torch.long)
-        ids[index, :size], attention[index, :size] = tokens, 1
+        ids[index, :size] = tokens
         labels[index, :size] = torch.where(torch.tensor(row.mask) == 1, tokens, IGNORED)
     following = functional.pad(labels, (0, 1), value=IGNORED)[:, 1:]
     wanted = following != IGNORED
     with place.precision(), _OnlyTargets(model, wanted) as only:
-        logits = model(input_ids=ids.to(place.device), attention_mask=attention.to(place.device),
-                       use_cache=False).logits
+        logits = model(input_ids=ids.to(place.device), use_cache=False).logits
     losses = _token_losses(_picked(model, logits, wanted, only.calls), following[wanted])
     return [float(part.mean()) for part in losses.split([int(count) for count in wanted.sum(1)])]
 

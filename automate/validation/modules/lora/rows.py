@@ -124,7 +124,10 @@ def read_rows(path: Path, template: Template, tokenizer: Tokenizer, context_leng
 def _row(number: int, line: str, template: Template, tokenizer: Tokenizer, context_length: int,
          prompt: Callable[[], str]) -> Row:
     try:
-        return encode(_parsed(line), template, tokenizer, context_length, prompt)
+        row = encode(_parsed(line), template, tokenizer, context_length, prompt)
+        if not row.ids:
+            raise ValueError("there is nothing to score in it: no system text and no answer")
+        return row
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error}"[:200]
         raise RecoverableException(f"the validation set's row {number} is broken ({what})", cause="data") from error
