@@ -111,7 +111,8 @@ def test_what_can_t_be_rehearsed_is_said_before_anything_is_made(root: Path) -> 
     change_settings(root, slurm={"time": "00:05:00"})
     done = flock("rehearse", "calm", cwd=root)
     assert done.returncode == 1
-    assert "this scenario could never finish: a job's time limit is 5 min, loading a judge takes 4 min" in said(done)
+    assert "this scenario could never finish: a job's time limit is 5 min, " in said(done)
+    assert "loading a judge takes " in said(done)  # how long depends on how busy this machine is
     assert not (root / ".flock-hpc" / "rehearsals").exists()
 
 
