@@ -298,6 +298,14 @@ def test_cancel_puts_assignments_back(tmp_path: Path, api: StandIn) -> None:
     call(root, "cancel")
 
 
+def test_without_room_fetching_ends_and_says_so(tmp_path: Path, api: StandIn) -> None:
+    root = workspace(tmp_path / "w", api, min_free_gb=10**9)
+    done = call(root, "fetch", "example", "--task_ids", "123")
+    assert done.returncode == 1
+    assert "nothing is fetched" in done.stderr
+    assert api.assignments == {}
+
+
 def test_unknown_ids_to_run_are_named(tmp_path: Path, api: StandIn) -> None:
     root = workspace(tmp_path / "w", api)
     for words in (("run", "77"), ("run", "77", "--submit"), ("run", "../x")):

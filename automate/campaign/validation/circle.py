@@ -158,7 +158,6 @@ class Circle:
     def fetcher(self, module: str, task_ids: Sequence[str], most: int | None,
                 stop: Callable[[], bool] = lambda: False) -> Fetcher:
         session = requests.Session()
-        session.trust_env = True
         check = check_input(self.places, self.workspace.settings, self.around)
 
         def files(assignment: Assignment) -> Assignment:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from automate.campaign.validation.circle import Circle
+from automate.errors import StorageError
 from automate.validation import rates
 from automate.validation.api_errors import BadKey
 from automate.validation.fetching import Fetcher, Turn
@@ -27,9 +28,9 @@ def fetch_until(circle: Circle, module: str, task_ids: Sequence[str], *, most: i
         turn = fetcher.turn()
         came += len(turn.admitted)
         tell(circle, turn)
-        bad = next((problem for problem in turn.problems if isinstance(problem, BadKey)), None)
-        if bad is not None:
-            raise bad
+        final = next((problem for problem in turn.problems if isinstance(problem, BadKey | StorageError)), None)
+        if final is not None:
+            raise final
         if turn.full:
             circle.say(f"{fetcher.outstanding()} outstanding: no more are fetched until some are reported")
         hopeful = [] if turn.full or once or not turn.waits else worth_waiting(fetcher, turn, began, clock())
