@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from automate.settings_base import Scalar, Strict, check_variables, one_line, slurm_time
+from automate.settings_fleet import Fleet
 from automate.settings_generate import Candidate, Generate, GenerateSlurm
 from automate.settings_judge import Environment, Judge, Price, Server, Staging
 from automate.settings_results import Curves, Results
 from automate.settings_validation import Validation
 
-__all__ = ["JUDGE_KINDS", "Candidate", "Curves", "Environment", "Generate", "GenerateSlurm", "Gpu", "Judge",
+__all__ = ["JUDGE_KINDS", "Candidate", "Curves", "Environment", "Fleet", "Generate", "GenerateSlurm", "Gpu", "Judge",
            "Limits", "Price", "Results", "Server", "Settings", "Slurm", "Staging", "Validation"]
 
 JUDGE_KINDS = ("vllm", "openai", "rehearsal")
@@ -105,6 +106,7 @@ class Settings(Strict):
     gpu: Gpu = Gpu()
     limits: Limits = Limits()
     generate: Generate = Generate()
+    fleet: Fleet = Fleet()
     results: Results = Results()
     curves: Curves = Curves()
     validation: Validation = Validation()

@@ -4,38 +4,16 @@ Evidence for the monitor and for submission; never a promise that a job lives.""
 
 from __future__ import annotations
 
-import os
-import socket
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from automate import claims
+from automate.cluster.own_job import own_job_id as own_job_id
+from automate.cluster.own_job import own_node as own_node
+from automate.cluster.own_job import own_restart as own_restart
 from automate.journal import fresh_name, read_json, write_json
-
-
-def own_job_id(environ: Mapping[str, str] | None = None) -> str | None:
-    """This job's id as squeue prints it (array tasks: 123_4), or the local queue's; None outside a job."""
-    env = os.environ if environ is None else environ
-    local = env.get("FLOCK_HPC_JOB")
-    if local:
-        return local
-    array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
-
-
-def own_node(environ: Mapping[str, str] | None = None) -> str:
-    """This node as Slurm (or the local queue) names it; else the host's name."""
-    env = os.environ if environ is None else environ
-    return env.get("FLOCK_HPC_NODE") or env.get("SLURMD_NODENAME") or socket.gethostname()
-
-
-def own_restart(environ: Mapping[str, str] | None = None) -> int:
-    """How often this job was requeued before this start."""
-    count = (os.environ if environ is None else environ).get("SLURM_RESTART_COUNT") or "0"
-    return int(count) if count.isdigit() else 0
 
 
 class RunLog:

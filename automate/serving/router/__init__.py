@@ -1,0 +1,1 @@
+"""One address over all workers of a fleet, with vllm-router as its data plane."""
