@@ -38,7 +38,7 @@ class Router(Strict):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8100
-    policy: Literal["cache_aware", "consistent_hash", "power_of_two", "round_robin", "random"] = "cache_aware"
+    policy: Literal["cache_aware", "consistent_hash", "power_of_two", "round_robin", "random"] = "consistent_hash"
     wait: Annotated[float, Field(ge=0)] = 600.0
 
     @field_validator("host")

@@ -37,7 +37,8 @@ OURS, THEIRS = "question by question (ours)", "model by model"
 class OneAsk(Referee):
     """A referee that takes the first reply: a random model says nothing, and asking again would be other prompts."""
 
-    async def _conclude(self, messages: list[Message], first: Heard) -> tuple[Verdict, list[Heard]]:
+    async def _conclude(self, messages: list[Message], first: Heard,
+                        affinity: str | None = None) -> tuple[Verdict, list[Heard]]:
         return first.verdict, []
 
 

@@ -15,6 +15,7 @@ import yaml
 
 from automate import __version__
 from automate.arena.context import judge_path
+from automate.arena.engine_job import FleetUse, engine_settings
 from automate.arena.prompts import Prompts
 from automate.arena.verdict import PATTERNS
 from automate.cluster.script import directives, log_pattern, render
@@ -44,7 +45,8 @@ class Batch:
 class Plan:
     """Batches that were planned together, of one kind of work. `id` is the timestamp in their log names.
 
-    Numbers count for each kind apart: there may be a judging batch 1 and a generation batch 1 at once.
+    Numbers count for each kind apart: there may be a judging batch 1 and a generation batch 1 at once. `use`: the fleet
+    on which the games are played; None: each batch starts a server of its own.
     """
 
     id: str
@@ -53,6 +55,12 @@ class Plan:
     batches: tuple[Batch, ...]
     limit_questions: int | None = None
     kind: PlanKind = "judge"
+    use: FleetUse | None = None
+
+    @property
+    def fleet(self) -> str | None:
+        """The name of the fleet on which it is played, if any."""
+        return self.use.name if self.use is not None else None
 
     @property
     def word(self) -> str:
@@ -119,6 +127,8 @@ def batch_config(workspace: Workspace, plan: Plan, batch: Batch, prompts: Prompt
         "default_baseline": workspace.default_baseline, "limit_questions": plan.limit_questions,
         "settings": settings.model_dump(mode="json"),
     }
+    if plan.use is not None:
+        own["fleet"] = plan.use.as_json()
     config: dict[str, Any] = {
         "judge_model": settings.judge.name,
         "temperature": settings.judge.temperature,
@@ -160,7 +170,7 @@ def server_command(workspace: Workspace, python: str) -> list[str]:
 
 
 def server_context(workspace: Workspace, python: str) -> dict[str, object] | None:
-    """What the templates need to know of the judge's server and its environment; None where a job starts none."""
+    """What the templates need to know of the judge's server and its environment; None where somebody else serves it."""
     settings = workspace.settings
     if settings.judge.kind == "openai":
         return None
@@ -204,10 +214,15 @@ def drain_signal(settings: Settings, longest_game: float = 0.0) -> str:
     return f"B:USR2@{lead}"
 
 
+def _job_settings(workspace: Workspace, plan: Plan) -> Settings:
+    """By which settings the jobs of a plan run."""
+    return engine_settings(workspace.settings) if plan.use is not None else workspace.settings
+
+
 def batch_script(workspace: Workspace, plan: Plan, batch: Batch, config: str, python: str,
                  longest_game: float = 0.0) -> str:
     """The text of a batch's job script; `config` is the text of its YAML, `python` the engine's interpreter."""
-    settings = workspace.settings
+    settings = _job_settings(workspace, plan)
     logs = {
         kind: log_pattern(workspace.logs, f"judge-batch-{batch.number}_%j_{plan.id}.{suffix}")
         for kind, suffix in (("output", "out"), ("error", "err"))
@@ -216,7 +231,7 @@ def batch_script(workspace: Workspace, plan: Plan, batch: Batch, config: str, py
         "directives": directives(settings.slurm, name=plan.job_name(batch), gpus=needs_gpu(settings),
                                  signal=drain_signal(settings, longest_game), **logs),
         "number": batch.number, "plan": plan.id, "games": batch.games, "version": __version__,
-        "models": batch.models, "server": server_context(workspace, python),
+        "models": batch.models, "server": None if plan.use is not None else server_context(workspace, python),
         "environment": sorted(settings.environment.items()), "python": python,
         "workspace": workspace.root, "config": workspace.batch_config(batch.number),
         "sha256": hashlib.sha256(config.encode()).hexdigest(), "script": workspace.batch_script(batch.number),
@@ -227,7 +242,7 @@ def batch_script(workspace: Workspace, plan: Plan, batch: Batch, config: str, py
 def array_script(workspace: Workspace, plan: Plan, part: int, offset: int, indexes: Sequence[str],
                  parallel: int | None, longest_game: float = 0.0) -> str:
     """The text of an array job's script. `indexes` is what --array takes; batch number = index + offset."""
-    settings = workspace.settings
+    settings = _job_settings(workspace, plan)
     spec = ",".join(indexes) + (f"%{parallel}" if parallel else "")
     logs = {
         kind: log_pattern(workspace.logs, f"judge-batch-%a_%A_%a_{plan.id}.{suffix}")

@@ -116,6 +116,12 @@ class Engine(Generic[Item]):
         self._changed = asyncio.Event()
         self._deadline = float("inf")
         self._fatal: Exception | None = None
+        self._exhausted = False
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no more will be started: all that there was to play is in flight, or done."""
+        return self._exhausted or self._over
 
     @property
     def _over(self) -> bool:
@@ -125,6 +131,11 @@ class Engine(Generic[Item]):
         """Start no more games; those in flight have `grace` seconds to finish, then they stay due."""
         self._deadline = min(self._deadline, time.monotonic() + grace)
         self._stopped.set()
+
+    def _next(self, tasks: Iterator[tuple[Item, Render]]) -> tuple[Item, Render] | None:
+        task = next(tasks, None)
+        self._exhausted = task is None
+        return task
 
     async def play(self, tasks: Iterable[tuple[Item, Render]]) -> Tally:
         """Play all tasks. Raises the first error that makes going on useless (server, storage)."""
@@ -165,7 +176,7 @@ class Engine(Generic[Item]):
 
         while True:
             await self.limiter.acquire()
-            first = None if self._over else next(tasks, None)
+            first = None if self._over else self._next(tasks)
             if first is None:
                 self.limiter.release()
                 return
@@ -179,7 +190,7 @@ class Engine(Generic[Item]):
         try:
             while task is not None:
                 await self._one(*task)
-                task = None if self._over or self.limiter.crowded else next(tasks, None)
+                task = None if self._over or self.limiter.crowded else self._next(tasks)
         except Exception as error:  # the first one ends the play, and is raised by it
             self._fatal = self._fatal or error
         finally:

@@ -28,7 +28,7 @@ from automate.arena.prompts import Message
 from automate.arena.verdict import Verdict
 from automate.errors import FlockError
 from automate.journal import Record
-from automate.serving.client import JudgeClient, Messages, Reply, RequestRefused, TransportFailed
+from automate.serving.client import ChatClient, Messages, Reply, RequestRefused, TransportFailed
 from automate.serving.limiter import Limiter
 from automate.serving.messages import Encoded
 
@@ -39,11 +39,13 @@ TEMPLATE_MARGIN = 384
 
 
 class Serving(Protocol):
-    """Where requests go: a job's own server, or an address of others'."""
+    """Where requests go: a job's own server, an address of others', or a fleet."""
 
-    context: int | None
+    @property
+    def context(self) -> int | None:
+        """Tokens of its context; None where it doesn't say."""
 
-    async def client(self) -> JudgeClient:
+    async def client(self) -> ChatClient:
         """The client of a ready server. Raises ServerError when there will be none."""
 
     def suspect(self) -> None:
@@ -114,12 +116,12 @@ class Asker:
         return min(wanted, left)
 
     async def _send(self, messages: Messages, max_tokens: int, extra: Mapping[str, object] | None = None,
-                    temperature: float | None = None) -> Reply:
+                    temperature: float | None = None, affinity: str | None = None) -> Reply:
         heat = self.ask.temperature if temperature is None else temperature
-        return await self._with_retries(
-            lambda client: client.chat(messages, max_tokens=max_tokens, temperature=heat, extra=extra))
+        return await self._with_retries(lambda client: client.chat(
+            messages, max_tokens=max_tokens, temperature=heat, extra=extra, affinity=affinity))
 
-    async def _once(self, call: Callable[[JudgeClient], Awaitable[T]]) -> T:
+    async def _once(self, call: Callable[[ChatClient], Awaitable[T]]) -> T:
         client = await self.serving.client()
         if self.pace is not None:
             await self.pace()
@@ -132,7 +134,7 @@ class Asker:
                 self.limiter.told_to_wait()
             raise
 
-    async def _with_retries(self, call: Callable[[JudgeClient], Awaitable[T]]) -> T:
+    async def _with_retries(self, call: Callable[[ChatClient], Awaitable[T]]) -> T:
         try:
             return await self._once(call)
         except TransportFailed:
@@ -165,7 +167,7 @@ class Referee(Asker):
         prompt = messages if isinstance(messages, Encoded) else Encoded.of(messages)
         try:
             limit = await self._room(prompt)
-            reply = await self._send(prompt.fragment, limit)
+            reply = await self._send(prompt.fragment, limit, affinity=game.uid)
         except TooLong as error:
             return self._record(game, "too_long", began, reason=str(error))
         except RequestRefused as error:
@@ -173,7 +175,7 @@ class Referee(Asker):
         heard = [self._hear(reply)]
         verdict, reason = heard[0].verdict, heard[0].verdict.reason
         if verdict.label is None:
-            verdict, more = await self._conclude(prompt.messages(), heard[0])
+            verdict, more = await self._conclude(prompt.messages(), heard[0], game.uid)
             heard, reason = heard + more, verdict.reason or reason
         outcome = "unparsed" if verdict.label is None else "verdict"
         return self._record(game, outcome, began, verdict=verdict, heard=heard, reason=reason)
@@ -184,12 +186,13 @@ class Referee(Asker):
         self._thinks = self._thinks or heard.thinks
         return heard
 
-    async def _conclude(self, messages: list[Message], first: Heard) -> tuple[Verdict, list[Heard]]:
+    async def _conclude(self, messages: list[Message], first: Heard,
+                        affinity: str | None = None) -> tuple[Verdict, list[Heard]]:
         """Ask once more, for the label only; constrained where the server can, and without thoughts where it can."""
         wanted = min(self.ask.max_tokens, THINKER_TOKENS) if self._thinks else CONCLUDE_TOKENS
         try:
             asked, limit = await self._question(messages, tail(first), wanted)
-            reply = await self._last_word(asked, limit)
+            reply = await self._last_word(asked, limit, affinity)
         except (RequestRefused, TooLong) as error:
             what = error.what if isinstance(error, RequestRefused) else str(error)
             return Verdict(None, reason=f"{first.verdict.reason}; asked to conclude: {what}"), []
@@ -208,15 +211,15 @@ class Referee(Asker):
         asked = Encoded.of(follow_up(messages, ""))
         return asked, await self._room(asked, wanted, CONCLUDE_TOKENS)
 
-    async def _last_word(self, asked: Encoded, limit: int) -> Reply:
+    async def _last_word(self, asked: Encoded, limit: int, affinity: str | None = None) -> Reply:
         """Send a follow-up. A server that doesn't know the switch for thoughts is asked without it from then on."""
         extra = CONSTRAINT if self.ask.structured else None
         if not (self._thinks and extra and self._switchable):
-            return await self._send(asked.fragment, limit, extra)
+            return await self._send(asked.fragment, limit, extra, affinity=affinity)
         try:
-            return await self._send(asked.fragment, limit, {**extra, **NO_THINKING})
+            return await self._send(asked.fragment, limit, {**extra, **NO_THINKING}, affinity=affinity)
         except RequestRefused:
-            reply = await self._send(asked.fragment, limit, extra)
+            reply = await self._send(asked.fragment, limit, extra, affinity=affinity)
         self._switchable = False
         return reply
 

@@ -5,10 +5,12 @@ Never counts a job in the queue for less than its time limit, and never asks Slu
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from automate.arena.running.gpu_hours import Run, Usage, cards, gpus_of, hours_of_start, lived, of_campaign
+from automate.arena.engine_job import engine_settings
+from automate.arena.running.gpu_hours import Run, Usage, cards, gpus_of, hours_of_start, lived, of_campaign, of_fleets
 from automate.arena.running.runlog import read_runs
 from automate.campaign.state import BatchView, CampaignState
 from automate.cluster.limits import Room
@@ -49,7 +51,7 @@ def _settings_of(view: BatchView, default: Settings) -> Settings:
     kind = judge.get("kind") if isinstance(judge, dict) else None
     if view.kind == "generate" and kind in JUDGE_KINDS:  # whether answers need GPUs is its own matter
         settings = settings.model_copy(update={"judge": settings.judge.model_copy(update={"kind": kind})})
-    return settings
+    return engine_settings(settings) if view.stored.plan.use is not None else settings
 
 
 def same_campaign(view: BatchView, settings: Settings) -> bool:
@@ -63,7 +65,8 @@ def same_campaign(view: BatchView, settings: Settings) -> bool:
 def gpu_hours(workspace: Workspace, state: CampaignState, runs: Sequence[Run] | None = None) -> Usage:
     """GPU-hours of the campaign of this bench and judge: used so far, and set aside for jobs in the queue.
 
-    A job that runs counts with what it has used, and with the rest of its time limit as set aside.
+    A job that runs counts with what it has used, and with the rest of its time limit as set aside. The servers of
+    fleets are counted too, by their own records.
     """
     settings = workspace.settings
     mine = of_campaign(read_runs(workspace.runs) if runs is None else runs, settings)
@@ -85,7 +88,7 @@ def gpu_hours(workspace: Workspace, state: CampaignState, runs: Sequence[Run] | 
                 used += here
             if view.may_act:
                 reserved += max(0.0, gpus - here) if view.state == "running" else gpus
-    return Usage(used, reserved)
+    return Usage(used, reserved) + of_fleets(workspace.root, settings.judge.name, time.time())
 
 
 def budget_room(workspace: Workspace, state: CampaignState, runs: Sequence[Run] | None = None) -> Room:

@@ -1,4 +1,4 @@
-"""Ends a campaign's jobs: those of its batches, the small job that would hand in more, and the report's.
+"""Ends a campaign's jobs: of its batches, its fleet's servers, the small job that would hand in more, the report's.
 
 Never touches another job, and never calls a job cancelled that Slurm would not cancel."""
 
@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import contextlib
 import re
+from typing import TYPE_CHECKING
 
 from automate.campaign.chain_report import active_reports
 from automate.campaign.refill import active_refills
 from automate.campaign.state import CampaignState, cluster_of_kind
 from automate.cluster.asking import me
 from automate.errors import FlockError, StorageError
+from automate.fleet_places import FleetPlaces, fleets_folder
 from automate.journal import replace_file
 from automate.workspace import Workspace
+
+if TYPE_CHECKING:
+    from automate.serving.fleet.records import FleetSpec
 
 
 def refused_among(problems: list[str], jobs: list[str]) -> set[str]:
@@ -57,11 +62,46 @@ def cancel(workspace: Workspace, state: CampaignState) -> tuple[list[str], list[
         cancelled += [job for job in ids if job not in refused]
     left = {job for ids in jobs.values() for job in ids} - set(cancelled)
     spared = _spared(state, plans, set(cancelled), left)
+    if not left:
+        servers, said = stop_fleets(workspace)
+        cancelled, problems = cancelled + servers, problems + said
     for plan in spared & before.keys():
         _go_on(workspace, plan, before[plan])
     for plan in plans - spared - before.keys():
         _stop(workspace, plan)
     return cancelled, problems
+
+
+def campaign_fleets(workspace: Workspace) -> list[tuple[FleetPlaces, FleetSpec]]:
+    """The fleets that were made for campaigns of this workspace, by this user, and that have jobs which may act."""
+    if not fleets_folder(workspace.root).is_dir():
+        return []
+    from automate.fleets.jobs import cluster_of, fleets_of, is_over
+    from automate.serving.fleet.registry import read_spec
+
+    found = []
+    for places in (FleetPlaces(workspace.root, name) for name in fleets_of(workspace.root)):
+        spec = read_spec(places)
+        if spec is not None and spec.campaign is not None and spec.user == me() \
+                and not is_over(places, cluster_of(workspace.root, spec.executor)):
+            found.append((places, spec))
+    return found
+
+
+def stop_fleets(workspace: Workspace) -> tuple[list[str], list[str]]:
+    """End the servers of campaigns' fleets, those with work too; (ids of their jobs, problems)."""
+    jobs, problems = list[str](), list[str]()
+    try:
+        for places, spec in campaign_fleets(workspace):
+            from automate.fleets.handing import stop
+            from automate.fleets.jobs import cluster_of
+
+            done = stop(places, spec, cluster_of(workspace.root, spec.executor), now=True)
+            jobs += [job for job in done.cancelled if job not in refused_among(list(done.problems), [*done.cancelled])]
+            problems += done.problems
+    except FlockError as error:
+        problems.append(str(error))
+    return jobs, problems
 
 
 def _spared(state: CampaignState, plans: set[str], cancelled: set[str], refused: set[str]) -> set[str]:

@@ -8,28 +8,27 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from automate.arena.batches import PlanKind
 from automate.arena.context import baseline_map
 from automate.arena.counting.progress import Progress
-from automate.arena.running.gpu_hours import number
 from automate.campaign.answer_counts import AnswerCounts
-from automate.campaign.handing import Request, Submitted, asked_of, hand_in_more, resubmit
-from automate.campaign.kinds import JUDGE, Kind, kind_of, under
+from automate.campaign.follow_words import cause_of, goes_on_itself, logs_command, name_of, things_of
+from automate.campaign.handing import Request, Submitted, hand_in_more, resubmit
+from automate.campaign.kinds import kind_of, under_plan
 from automate.campaign.late import LateProgress
 from automate.campaign.plans import read_plans
+from automate.campaign.rooms import asked_of
 from automate.campaign.state import BatchView, CampaignState, look
 from automate.campaign.waiting import count_of, taken_over
 from automate.cluster.asking import ask
 from automate.cluster.base import Cluster
-from automate.cluster.limits import SubmitLimits
+from automate.cluster.limits import Asked, SubmitLimits
 from automate.errors import ClaimedError, FlockError
 from automate.workspace import Workspace
 
+__all__ = ["NEVER", "Follower", "goes_on_itself"]
 ROOM_EVERY = 60.0
 """Seconds between questions for room when nothing of ours has ended meanwhile."""
 LIMITS_EVERY = 600.0
-SUCCESSOR_GRACE = 180.0
-"""Seconds in which a job that goes on by itself may be in nobody's list: between its end and its next start."""
 NEVER = frozenset({"PartitionTimeLimit", "PartitionNodeLimit", "PartitionInactive", "PartitionDown", "JobHeldAdmin",
                    "JobHeldUser", "DependencyNeverSatisfied", "BadConstraints", "InvalidAccount", "InvalidQOS"})
 """Slurm's reasons for a wait that does not end by itself."""
@@ -55,7 +54,7 @@ class Follower:
     waiting: set[tuple[str, int]] = field(default_factory=set)
     held_back: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     room_asked: tuple[float, int] = (float("-inf"), 0)
-    limits: dict[PlanKind, tuple[float, SubmitLimits]] = field(default_factory=dict)
+    limits: dict[Asked, tuple[float, SubmitLimits]] = field(default_factory=dict)
     no_room: str = ""
     command: str = ""
 
@@ -122,7 +121,7 @@ class Follower:
             numbers = [view.batch.number for view in planned if view.stored.plan.id == plan]
             try:
                 done = hand_in_more(self.workspace, self.cluster, plan, self.request, by="wait", only=numbers,
-                                    limits=self._limits(now, self._kind_of_plan(planned, plan).name))
+                                    limits=self._limits(now, planned, plan))
             except ClaimedError:
                 return True  # another command is at it: look again
             except FlockError as error:
@@ -133,16 +132,14 @@ class Follower:
         self.room_asked = now, active
         return waits and self._hope(active)
 
-    @staticmethod
-    def _kind_of_plan(views: list[BatchView], plan: str) -> Kind:
-        return next((kind_of(view.kind) for view in views if view.stored.plan.id == plan), JUDGE)
-
-    def _limits(self, now: float, kind: PlanKind) -> SubmitLimits | None:
+    def _limits(self, now: float, views: list[BatchView], plan: str) -> SubmitLimits | None:
+        """The cluster's limits for the jobs of a plan, asked for now and then; None where it has none."""
         if self.cluster.kind != "slurm":
             return None
-        known = self.limits.get(kind)
+        asked = asked_of(under_plan(self.workspace, next(v.stored.plan for v in views if v.stored.plan.id == plan)))
+        known = self.limits.get(asked)
         if known is None or now - known[0] > LIMITS_EVERY:
-            known = self.limits[kind] = now, ask(asked_of(under(self.workspace, kind)))
+            known = self.limits[asked] = now, ask(asked)
         return known[1]
 
     def _lost(self, state: CampaignState, view: BatchView) -> bool:
@@ -214,7 +211,7 @@ class Follower:
         due = self._due(view)
         if view.submissions > limit:  # starts by a job of its own (requeue, successor) don't count
             self.given_up.add(key)
-            self.say(f"{name_of(view)}: {due} {_things(view)} are still due after {view.submissions} start"
+            self.say(f"{name_of(view)}: {due} {things_of(view)} are still due after {view.submissions} start"
                      + "s" * (view.submissions != 1) + f"{cause_of(view)}; given up. See '{logs_command(view)}', then "
                      f"run '{self.command or kind_of(view.kind).submit}' again")
             return False
@@ -224,7 +221,7 @@ class Follower:
             return False
         if view.state == "cancelled" and not self._by_us(view):
             self.given_up.add(key)
-            self.say(f"{name_of(view)}: cancelled with {due} {_things(view)} due; left alone")
+            self.say(f"{name_of(view)}: cancelled with {due} {things_of(view)} due; left alone")
             return False
         try:
             done = resubmit(self.workspace, self.cluster, view, self.request)
@@ -242,7 +239,7 @@ class Follower:
     def _told_again(self, view: BatchView, done: Submitted, due: int) -> bool:
         """Say what came of handing a batch over again; True when it was, or may be yet."""
         key = (view.stored.plan.id, view.batch.number)
-        what = f"{name_of(view)}: {view.state} with {due} {_things(view)} due{cause_of(view)}"
+        what = f"{name_of(view)}: {view.state} with {due} {things_of(view)} due{cause_of(view)}"
         for note in done.notes:
             self.say(note)
         if done.accepted:
@@ -264,37 +261,3 @@ class Follower:
     def _by_us(view: BatchView) -> bool:
         """Whether a 'cancelled' job really fell with its runner or node, and nobody cancelled it."""
         return view.status is not None and "runner" in view.status.reason
-
-
-def name_of(view: BatchView) -> str:
-    """How a batch is called: the numbers of judging and of generation batches are not the same."""
-    return f"{'answers batch' if view.kind == 'generate' else 'batch'} {view.batch.number}"
-
-
-def logs_command(view: BatchView) -> str:
-    """The command that shows a batch's logs."""
-    return f"flock-hpc logs {view.batch.number}{' --answers' if view.kind == 'generate' else ''}"
-
-
-def _things(view: BatchView) -> str:
-    return kind_of(view.kind).things
-
-
-def cause_of(view: BatchView) -> str:
-    """The first line of what a batch's job said went wrong, in brackets; empty where it said nothing."""
-    said = str((view.run or {}).get("error") or "").partition("\n")[0]
-    return f" ({said})" if said else ""
-
-
-def goes_on_itself(view: BatchView, now: float) -> bool:
-    """Whether a batch's job said a moment ago that it goes on: requeued, by a successor, or by Slurm.
-
-    A job that was cancelled since does not, whatever it said.
-    """
-    after = (view.run or {}).get("next")
-    if view.state == "cancelled":
-        return False
-    if not isinstance(after, dict) or after.get("kind") not in ("requeue", "successor", "slurm"):
-        return False
-    said = number(view.run or {}, "updated") or 0.0
-    return abs(now - said) < SUCCESSOR_GRACE

@@ -9,19 +9,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from automate import claims
-from automate.arena.running.runlog import read_runs
+from automate.arena.engine_job import FleetUse
 from automate.campaign.budget import budget_room
-from automate.campaign.kinds import Files, under
-from automate.campaign.nodes import Excluded, bad_nodes, exclusion, remember_failed
+from automate.campaign.kinds import Files, under_plan
+from automate.campaign.nodes import remember_failed
 from automate.campaign.plans import StoredPlan, foreign_files, moved, read_plans, touched, write_anew
+from automate.campaign.rooms import excluded_now, job_room
 from automate.campaign.state import BatchView, CampaignState, look
 from automate.campaign.waiting import asked_for, never_submitted, remember_unsent, without_taken
-from automate.cluster import asking
 from automate.cluster.base import Cluster
-from automate.cluster.limits import Asked, Room, SubmitLimits, limit_words, room
-from automate.cluster.local.executor import LocalCluster
+from automate.cluster.limits import Room, SubmitLimits, limit_words
 from automate.cluster.queue import job_alive
 from automate.cluster.submit import (
     Submission,
@@ -32,19 +32,28 @@ from automate.cluster.submit import (
     new_submission,
     settle_open,
 )
-from automate.errors import ClaimedError, ClusterError, StorageError, SubmitError
+from automate.errors import ClaimedError, StorageError, SubmitError
 from automate.settings import Judge
 from automate.workspace import Workspace
+
+if TYPE_CHECKING:
+    from automate.campaign.fleets.playing import CampaignFleet
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asked of `judge` or `generate`, apart from the settings."""
+    """What a user asked of `judge` or `generate`, apart from the settings. `fleet`: on which games are to be played."""
 
     models: tuple[str, ...]
     limit_questions: int | None = None
     max_parallel: int | None = None
     array: bool = True
+    fleet: FleetUse | None = None
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """From the JSON of `asdict`. Raises TypeError, KeyError."""
+        return cls(**{**data, "models": tuple(data["models"]), "fleet": FleetUse.of(data.get("fleet"))})
 
 
 @dataclass
@@ -105,7 +114,8 @@ def submissions_of(workspace: Workspace, stored: StoredPlan, cluster: Cluster, r
                    numbers: Sequence[int] | None = None, by: str = "user") -> list[Submission]:
     """The submissions of a plan: an array for each part, or a job for each batch; of `numbers` only, if given."""
     wanted = {batch.number for batch in stored.plan.batches} if numbers is None else set(numbers)
-    parallel, plan = parallel_of(workspace, request), stored.plan
+    plan = stored.plan
+    parallel = None if plan.use is not None else parallel_of(workspace, request)  # an engine runs beside its servers
     files = Files(workspace, plan.kind)
     if request.array:
         out = []
@@ -120,41 +130,6 @@ def submissions_of(workspace: Workspace, stored: StoredPlan, cluster: Cluster, r
             for batch in plan.batches if batch.number in wanted]
 
 
-# --- how much fits ------------------------------------------------------------------------------------
-def asked_of(workspace: Workspace) -> Asked:
-    """As whom and for what this campaign submits."""
-    slurm = workspace.settings.slurm
-    return Asked(asking.me(), slurm.account, slurm.qos, slurm.partition)
-
-
-def job_room(workspace: Workspace, cluster: Cluster, state: CampaignState,
-             limits: SubmitLimits | None = None) -> Room:
-    """How many more jobs the cluster and limits.max_submitted take now; Slurm is asked for its limits if not given."""
-    found, own = Room(), workspace.settings.limits.max_submitted
-    if own is not None:
-        active = len(state.active)
-        found = Room.counted(max(0, own - active), lambda more: f"limits.max_submitted={own}; {active + more} "
-                             + ("is in the queue" if active + more == 1 else "are in the queue"))
-    if cluster.kind != "slurm":
-        return found
-    known = asking.ask(asked_of(workspace)) if limits is None else limits
-    try:
-        return found.least(room(known, asking.queued(known, asking.me())))
-    except ClusterError:
-        return found  # sbatch will say so itself
-
-
-def excluded_now(workspace: Workspace, cluster: Cluster) -> Excluded:
-    """The nodes that new jobs are kept away from."""
-    here = cluster.nodes_up() if isinstance(cluster, LocalCluster) else None
-    bad = bad_nodes(workspace, read_runs(workspace.runs)) if cluster.kind == "slurm" or here is not None else []
-    if not bad:
-        return Excluded()
-    own = workspace.settings.slurm.exclude
-    usable = asking.usable_nodes(workspace.settings.slurm.partition) if here is None else here
-    return exclusion(bad, usable, own, asking.expand(own))
-
-
 # --- handing over -------------------------------------------------------------------------------------
 def hand_in(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request: Request, state: CampaignState, *,
             numbers: Sequence[int] | None = None, by: str = "user", spare: int = 0,
@@ -163,9 +138,10 @@ def hand_in(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request:
 
     `spare` places are kept free for a refill job where not everything fits. A refused one doesn't keep others back.
     `after`: batch number -> ids of the jobs that it waits for, with `,` between them (all of them) or `?` (any one);
-    every batch is a job of its own then.
+    every batch is a job of its own then. A plan for a fleet gets its fleet first, and its servers after its engine.
+    Raises ClaimedError, ConfigError where a fleet of that name is in the way.
     """
-    workspace = under(workspace, stored.plan.kind)
+    asked, workspace = workspace, under_plan(workspace, stored.plan)
     keep_key(workspace.settings.judge, workspace.secrets)
     request = request if after is None else replace(request, array=False)
     remember_failed(workspace, state.batches)
@@ -188,14 +164,30 @@ def hand_in(workspace: Workspace, cluster: Cluster, stored: StoredPlan, request:
     if free.jobs is not None and 1 < free.jobs < len(wanted):
         free = replace(free, jobs=free.jobs - min(spare, free.jobs - 1))
     free = free.least(budget_room(workspace, state))
+    fleet = _fleet_for(asked, cluster, stored, state) if free.jobs != 0 else None
+    if fleet is not None:
+        free, cluster = free.least(fleet.room()), fleet.cluster
+        done.notes += fleet.open() if free.jobs != 0 else []
     book = SubmissionBook(workspace.submissions)
     for submission in todo:
         one = _beside(replace(submission, exclude=excluded.option), stored, state, done)
         one = _waiting_for(one, after or {})
         free = _hand_over(book, cluster, one, free, done)
+    if fleet is not None and done.accepted:
+        done.notes += fleet.staff(free.jobs)
     if done.waiting:
         remember_unsent(workspace, stored.plan.id, done.why)
     return done
+
+
+def _fleet_for(workspace: Workspace, cluster: Cluster, stored: StoredPlan,
+               state: CampaignState) -> CampaignFleet | None:
+    """The fleet on which a plan is played; None where its batches start servers of their own."""
+    if stored.plan.use is None:
+        return None
+    from automate.campaign.fleets.playing import fleet_for
+
+    return fleet_for(workspace, cluster, stored.plan, state)
 
 
 def _beside(submission: Submission, stored: StoredPlan, state: CampaignState, done: Submitted) -> Submission:

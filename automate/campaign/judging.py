@@ -68,7 +68,8 @@ def prepare(workspace: Workspace, cluster: Cluster, match: Match, request: Reque
     if request.limit_questions is None:
         prepared.notes += derive_rows(workspace, match, progress, [m for m in complete if m not in busy])
     if todo:
-        prepared.stored = plan_anew(workspace, cluster, request, todo, state, prepared.notes, prompts=match.prompts)
+        prepared.stored = plan_anew(workspace, cluster, request, todo, state, prepared.notes, prompts=match.prompts,
+                                     use=request.fleet)
     return prepared
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from automate.arena.batches import PlanKind
+from automate.arena.batches import Plan, PlanKind
+from automate.arena.engine_job import engine_settings
 from automate.workspace import Workspace
 
 R = TypeVar("R", bound=Mapping[str, Any])
@@ -82,6 +83,13 @@ def under(workspace: Workspace, kind: PlanKind) -> Workspace:
     from automate.arena.answering.effective import generation_settings
 
     return replace(workspace, settings=generation_settings(workspace.settings))
+
+
+def under_plan(workspace: Workspace, plan: Plan) -> Workspace:
+    """The workspace with the settings by which the jobs of a plan run: of its kind of work, and of an engine's job."""
+    if plan.use is not None:
+        return replace(workspace, settings=engine_settings(workspace.settings))
+    return under(workspace, plan.kind)
 
 
 def runs_of(runs: Iterable[R], kind: PlanKind) -> list[R]:

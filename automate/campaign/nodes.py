@@ -13,8 +13,11 @@ from automate.arena.running.ending import NODE_FAILED
 from automate.arena.running.gpu_hours import number
 from automate.campaign.state import BatchView
 from automate.cluster.asking import is_node
-from automate.cluster.queue import JobState
+from automate.cluster.queue import JobState, JobStatus
 from automate.errors import ConfigError
+from automate.fleet_places import FleetPlaces
+from automate.fleets.account import read_worker_runs
+from automate.fleets.jobs import WorkerJob, fleets_of
 from automate.journal import read_json, write_json
 from automate.workspace import Workspace
 
@@ -63,7 +66,7 @@ def deaths_of(runs: Iterable[Run]) -> list[Death]:
 def _failed_start(run: Run) -> list[Death]:
     """A start that Slurm ended as its node failed: the job is mostly requeued, and never ends NODE_FAIL."""
     node = run.get("node")
-    if run.get("stopped_by") != NODE_FAILED or not isinstance(node, str) or not is_node(node):
+    if NODE_FAILED not in (run.get("stopped_by"), run.get("why")) or not isinstance(node, str) or not is_node(node):
         return []
     when = number(run, "ended") or number(run, "updated") or 0.0
     return [Death(node, when, "node failure", str(run.get("job") or ""))]
@@ -80,14 +83,27 @@ def failed_jobs(workspace: Workspace) -> list[Death]:
 def remember_failed(workspace: Workspace, views: Iterable[BatchView]) -> None:
     """Write down which jobs ended NODE_FAIL, each once: a later look may not see them any more."""
     for view in views:
-        status = view.status
-        if status is None or status.state is not JobState.NODE_FAIL or status.never_started or not view.job:
-            continue
-        if not is_node(status.nodes):
-            continue
-        path = workspace.nodes / "failed" / f"{view.job}.json"
-        if status.evidence in ("squeue", "sacct") and not path.exists():
-            write_json(path, {"node": status.nodes, "job": view.job, "time": time.time(), "cause": "NODE_FAIL"})
+        if view.status is not None and view.job:
+            _remember(workspace, view.job, view.status)
+
+
+def remember_failed_jobs(workspace: Workspace, jobs: Iterable[WorkerJob]) -> None:
+    """The same of the jobs of a fleet's servers."""
+    for one in jobs:
+        _remember(workspace, one.job, one.status)
+
+
+def _remember(workspace: Workspace, job: str, status: JobStatus) -> None:
+    if status.state is not JobState.NODE_FAIL or status.never_started or not is_node(status.nodes):
+        return
+    path = workspace.nodes / "failed" / f"{job}.json"
+    if status.evidence in ("squeue", "sacct") and not path.exists():
+        write_json(path, {"node": status.nodes, "job": job, "time": time.time(), "cause": "NODE_FAIL"})
+
+
+def fleet_runs(workspace: Workspace) -> list[Run]:
+    """What the starts of all fleets' servers say of themselves."""
+    return [run for name in fleets_of(workspace.root) for run in read_worker_runs(FleetPlaces(workspace.root, name))]
 
 
 def forgiven(workspace: Workspace) -> dict[str, float]:
@@ -108,7 +124,10 @@ def forgive(workspace: Workspace, nodes: Sequence[str], now: float | None = None
 
 
 def all_deaths(workspace: Workspace, runs: Iterable[Run]) -> list[Death]:
-    """Every death by a node's fault, forgiven ones too; a job that its own record tells of counts once a node."""
+    """Every death by a node's fault, forgiven ones too; a job that its own record tells of counts once a node.
+
+    `runs`: of batches and of fleets' servers.
+    """
     told = deaths_of(runs)
     jobs = {(death.job, death.node) for death in told}
     return sorted([*told, *(death for death in failed_jobs(workspace) if (death.job, death.node) not in jobs)],
@@ -116,8 +135,12 @@ def all_deaths(workspace: Workspace, runs: Iterable[Run]) -> list[Death]:
 
 
 def node_table(workspace: Workspace, runs: Sequence[Run]) -> list[NodeLine]:
-    """A line for each node that any job ran on or died on; bad ones first, then by name."""
+    """A line for each node that any job ran on or died on; bad ones first, then by name.
+
+    `runs`: of batches; those of fleets' servers are added.
+    """
     lines: dict[str, NodeLine] = {}
+    runs = [*runs, *fleet_runs(workspace)]
     for run in runs:
         node = run.get("node")
         if isinstance(node, str) and is_node(node):

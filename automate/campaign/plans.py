@@ -18,16 +18,13 @@ from automate.arena.batches import (
     Batch,
     Plan,
     PlanKind,
-    array_script,
     balance,
-    batch_config,
-    batch_script,
     plan_tag,
 )
+from automate.arena.engine_job import FleetUse
 from automate.arena.prompts import Prompts, load_prompts
-from automate.arena.running.ending import longest_game
-from automate.arena.running.runlog import read_runs
-from automate.campaign.kinds import Files, kind_of, runs_of
+from automate.campaign.kinds import Files, kind_of
+from automate.campaign.plan_texts import array_text, batch_texts, longest_of
 from automate.cluster.slurm import compress
 from automate.errors import ConfigError, DataError
 from automate.journal import read_json, replace_file, write_json
@@ -79,10 +76,12 @@ def split_array(numbers: Sequence[int], max_array_size: int, first_part: int = 1
 def save_plan(workspace: Workspace, stored: StoredPlan) -> None:
     """Keep a plan; its file is written once, and again where its files were written for another folder."""
     plan = stored.plan
+    fleet = {"fleet": plan.use.as_json()} if plan.use is not None else {}
     write_json(workspace.plans / f"{plan.id}.json", {
         "id": plan.id, "tag": plan.tag, "baseline": plan.baseline, "limit_questions": plan.limit_questions,
         "batches": [asdict(batch) for batch in plan.batches], "parts": [asdict(part) for part in stored.parts],
         "settings": stored.settings, "root": str(workspace.root), "kind": plan.kind,
+        **fleet,
     })
 
 
@@ -91,7 +90,8 @@ def _stored(data: dict[str, Any]) -> StoredPlan:
     kind = data.get("kind", "judge")  # plans of older versions don't say: they judge
     if kind not in ("judge", "generate"):
         raise KeyError("kind")
-    plan = Plan(data["id"], data["tag"], data["baseline"], batches, data.get("limit_questions"), kind)
+    plan = Plan(data["id"], data["tag"], data["baseline"], batches, data.get("limit_questions"), kind,
+                FleetUse.of(data.get("fleet")))
     parts = tuple(ArrayPart(p["part"], p["offset"], tuple(p["numbers"])) for p in data["parts"])
     return StoredPlan(plan, parts, data["settings"], data.get("root"))
 
@@ -127,11 +127,11 @@ def of_kind(plans: Iterable[StoredPlan], kind: PlanKind) -> list[StoredPlan]:
 
 def make_plan(workspace: Workspace, due: Mapping[str, int], *, size: int, first: int, max_array_size: int,
               limit_questions: int | None, plan_id: str, first_part: int = 1, kind: PlanKind = "judge",
-              batches: tuple[Batch, ...] | None = None) -> StoredPlan:
+              batches: tuple[Batch, ...] | None = None, use: FleetUse | None = None) -> StoredPlan:
     """A plan for models with due games (or answers); batch numbers start at `first`. `batches`: spread already."""
     batches = balance(due, size, first) if batches is None else batches
     plan = Plan(plan_id, plan_tag(workspace, plan_id), baseline_tag(workspace.settings.baseline), batches,
-                limit_questions, kind)
+                limit_questions, kind, use)
     parts = split_array([batch.number for batch in batches], max_array_size, first_part)
     settings = orjson.loads(orjson.dumps(workspace.settings.model_dump(mode="json")))
     return StoredPlan(plan, parts, settings, str(workspace.root))
@@ -140,8 +140,8 @@ def make_plan(workspace: Workspace, due: Mapping[str, int], *, size: int, first:
 def same_work(one: StoredPlan, other: StoredPlan) -> bool:
     """Whether two plans would run the same batches with the same settings."""
     a, b = one.plan, other.plan
-    return (a.kind, a.batches, a.limit_questions, one.settings, one.parts) == (
-        b.kind, b.batches, b.limit_questions, other.settings, other.parts)
+    return (a.kind, a.batches, a.limit_questions, a.use, one.settings, one.parts) == (
+        b.kind, b.batches, b.limit_questions, b.use, other.settings, other.parts)
 
 
 def write_files(workspace: Workspace, stored: StoredPlan, prompts: Prompts | None, parallel: int | None,
@@ -151,49 +151,18 @@ def write_files(workspace: Workspace, stored: StoredPlan, prompts: Prompts | Non
     The workspace's settings must be those of the plan's kind of work. `prompts`: of the judge, read where not given.
     """
     plan, files = stored.plan, Files(workspace, stored.plan.kind)
-    longest = _longest(workspace, plan.kind)
+    longest = longest_of(workspace, plan.kind)
+    if prompts is None and plan.kind == "judge":
+        prompts = load_prompts(workspace.bench_settings, workspace.judge_utils)
     for batch in plan.batches:
         if numbers is None or batch.number in numbers:
-            config, script = _texts(workspace, plan, batch, prompts, python, longest)
+            config, script = batch_texts(workspace, plan, batch, prompts, python, longest)
             replace_file(files.config(batch.number), config.encode())
             replace_file(files.script(batch.number), script.encode(), 0o775)
     for part in stored.parts:
-        text = _array_text(workspace, plan, part, parallel, longest)
+        text = array_text(workspace, plan, part.part, part.offset, [compress(part.indexes)], parallel, longest)
         replace_file(files.array_script(part.part), text.encode(), 0o775)
     files.logs.mkdir(parents=True, exist_ok=True)
-
-
-def _array_text(workspace: Workspace, plan: Plan, part: ArrayPart, parallel: int | None, longest: float) -> str:
-    """The script of an array."""
-    indexes = [compress(part.indexes)]
-    if plan.kind == "generate":
-        from automate.arena.answering.scripts import answer_array_script
-
-        return answer_array_script(workspace, plan, part.part, part.offset, indexes, parallel, longest)
-    return array_script(workspace, plan, part.part, part.offset, indexes, parallel, longest)
-
-
-def _longest(workspace: Workspace, kind: PlanKind) -> float:
-    """Seconds of the longest games, or answers, that were measured."""
-    runs = read_runs(workspace.runs)
-    if kind == "judge":
-        return longest_game(runs_of(runs, kind), workspace.settings.judge.name)
-    from automate.arena.answering.effective import longest_answer
-
-    return longest_answer(runs)
-
-
-def _texts(workspace: Workspace, plan: Plan, batch: Batch, prompts: Prompts | None, python: str,
-           longest: float) -> tuple[str, str]:
-    """(YAML, script) of a batch."""
-    if plan.kind == "generate":
-        from automate.arena.answering.scripts import answer_config, answer_script
-
-        config = answer_config(workspace, plan, batch)
-        return config, answer_script(workspace, plan, batch, config, python, longest)
-    prompts = load_prompts(workspace.bench_settings, workspace.judge_utils) if prompts is None else prompts
-    config = batch_config(workspace, plan, batch, prompts)
-    return config, batch_script(workspace, plan, batch, config, python, longest)
 
 
 def moved(workspace: Workspace, stored: StoredPlan) -> bool:

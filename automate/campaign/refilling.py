@@ -73,7 +73,7 @@ def _waiting(workspace: Workspace) -> list[tuple[str, Request, Chain | None]]:
         with contextlib.suppress(TypeError, KeyError, ValueError, AttributeError):
             given = data["request"]
             chain = Chain.of_data(data["chain"]) if "chain" in data else None
-            found.append((str(data["plan"]), Request(**{**given, "models": tuple(given["models"])}), chain))
+            found.append((str(data["plan"]), Request.of(given), chain))
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +70,14 @@ class CampaignState:
     """All batches of a workspace, newest plan last.
 
     `asked`: how many seconds ago Slurm gave the answer that this rests on; `queue_problem`: why it could not be asked.
+    `also`: the jobs that were asked about beside them.
     """
 
     batches: tuple[BatchView, ...]
     submissions: tuple[Submission, ...]
     asked: float = 0.0
     queue_problem: str | None = None
+    also: Mapping[str, JobStatus] = field(default_factory=dict)
 
     @property
     def active(self) -> list[BatchView]:
@@ -153,18 +155,19 @@ def _batch_of(status: JobStatus, names: Mapping[str, tuple[StoredPlan, int | Non
     return stored.plan.id, number
 
 
-def look(workspace: Workspace, max_age: float = 0.0) -> CampaignState:
+def look(workspace: Workspace, max_age: float = 0.0, also: Sequence[str] = ()) -> CampaignState:
     """Ask every cluster that was ever used once, and put the answers together.
 
     With a `max_age` (seconds) Slurm's answer may be that old: all who look at the workspace share one. Without it
-    Slurm is asked now, as it must be before anything is done.
+    Slurm is asked now, as it must be before anything is done. `also`: jobs of Slurm that are no batch's, such as those
+    of fleets, to be asked about in the same question.
     """
     plans = read_plans(workspace)
     submissions = SubmissionBook(workspace.submissions).all()
     names = _names(plans)
     kinds = {submission.executor for submission in submissions} | ({"slurm"} if slurm.available() else set())
     statuses = _ended_before(workspace)
-    asked, problem = 0.0, None
+    asked, problem, beside = 0.0, None, dict[str, JobStatus]()
     for kind in sorted(kinds):
         jobs = [job for sub in submissions if sub.executor == kind for job in sub.jobs if job not in statuses]
         cluster = cluster_of_kind(workspace, kind, other_users(submissions))
@@ -173,16 +176,17 @@ def look(workspace: Workspace, max_age: float = 0.0) -> CampaignState:
             statuses.update({job: JobStatus(job, JobState.UNKNOWN, problem) for job in jobs})
         elif kind != "slurm":
             statuses.update(cluster.look(jobs, list(names)))
-        elif jobs or names:
-            answer = _answer(workspace, jobs, other_users(submissions), max_age)
+        elif jobs or names or also:
+            answer = _answer(workspace, [*jobs, *also], other_users(submissions), max_age)
             asked, problem = answer.age, answer.problem
             statuses.update(answer.statuses(jobs, names.keys()))
+            beside = answer.statuses(also, ())
     _remember_ended(workspace, submissions, statuses)
     for job, status in statuses.items():
         if status.gone and (workspace.submissions / f"{job}.cancelled").exists():
             statuses[job] = replace(status, state=JobState.CANCELLED, evidence="cancelled by flock-hpc")
     return CampaignState(tuple(_views(workspace, plans, submissions, names, statuses)), tuple(submissions),
-                         asked, problem)
+                         asked, problem, beside)
 
 
 @functools.cache

@@ -63,22 +63,25 @@ def print_findings(console: Console, report: Report) -> None:
         console.print(table)
 
 
-def preflight(workspace: Workspace, cluster: Cluster, selection: Selection, limit: int | None) -> Report:
-    """Run all checks on a selection."""
+def preflight(workspace: Workspace, cluster: Cluster, selection: Selection, limit: int | None, *,
+              fleet: bool = False) -> Report:
+    """Run all checks on a selection. `fleet`: those of a fleet too."""
     from automate.arena.preflight.check import check
 
     return check(workspace, selection.models, cluster=cluster, executor=cluster.kind, limit_questions=limit,
-                 list_problems=selection.problems)
+                 list_problems=selection.problems, fleet=fleet)
 
 
 @click.command("validate-only", cls=SeveralCommand)
 @workspace_option
 @selection_options
+@click.option("--fleet", is_flag=True, help="Also what a campaign on a fleet of servers needs.")
 @click.option("--json", "as_json", is_flag=True, help="The findings as one JSON document.")
 @click.pass_context
 def validate_only(ctx: click.Context, workspace_dir: Path | None, all_models: bool, models: tuple[str, ...],
                   models_file: Path | None, from_api_config: str | None, missing: bool, baseline: str | None,
-                  limit_questions: int | None, executor: str | None, as_json: bool) -> None:
+                  limit_questions: int | None, executor: str | None, fleet: bool,
+                  as_json: bool) -> None:
     """Check models, answers, baseline, judge, prompts, cluster, disk and commands. Exit 0 when all is ready.
 
     Where Flock validation is in use, its key, tasks, modules and files too.
@@ -101,7 +104,7 @@ def validate_only(ctx: click.Context, workspace_dir: Path | None, all_models: bo
             if validation is not None:
                 _show_validation(validation, as_json=as_json)
             ctx.exit(0 if validation is None or validation.ok else 1)
-    report = preflight(workspace, pick_cluster(workspace, executor), selection, limit_questions)
+    report = preflight(workspace, pick_cluster(workspace, executor), selection, limit_questions, fleet=fleet)
     _show(report, validation, as_json=as_json)
     ctx.exit(0 if report.ok and (validation is None or validation.ok) else 1)
 

@@ -14,6 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     from automate.arena.running.job import Job
+    from automate.fleets.worker import Worker
 
 
 def say(text: str) -> None:
@@ -39,7 +40,15 @@ def run_batch(ctx: click.Context, workspace: Path, config: Path, sha256: str, ve
     from automate.arena.running.job_config import read_job_config
     from automate.arena.running.judging import BatchJob
 
-    ctx.exit(_run(BatchJob(read_job_config(workspace, config, sha256, version), script, say)))
+    job = BatchJob(read_job_config(workspace, config, sha256, version), script, say)
+    if job.config.servers is not None:
+        import os
+        from dataclasses import replace
+
+        from automate.campaign.fleets.playing import keep_clear
+
+        job.exclude = keep_clear(replace(job.config.workspace, settings=job.config.servers), os.environ)
+    ctx.exit(_run(job))
 
 
 @click.command("run-answers", hidden=True)
@@ -53,7 +62,23 @@ def run_answers(ctx: click.Context, workspace: Path, config: Path, sha256: str, 
     ctx.exit(_run(AnswerJob(read_job_config(workspace, config, sha256, version, ANSWERING), script, say)))
 
 
-def _run(job: Job) -> int:
+@click.command("run-worker", hidden=True)
+@click.option("--workspace", type=click.Path(path_type=Path), required=True)
+@click.option("--fleet", required=True)
+@click.option("--group", type=int, required=True)
+@click.option("--version", required=True)
+@click.option("--script", type=click.Path(path_type=Path), required=True)
+@click.pass_context
+def run_worker(ctx: click.Context, workspace: Path, fleet: str, group: int, version: str, script: Path) -> None:
+    """Run one model server of a fleet inside its job."""
+    import os
+
+    from automate.campaign.fleets.working import open_worker
+
+    ctx.exit(_run(open_worker(workspace, fleet, group, version, script, say, os.environ)))
+
+
+def _run(job: Job | Worker) -> int:
     """A job to its end, on the faster event loop where that is installed; its exit status."""
     try:
         import uvloop

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from automate.cli.options import SeveralCommand, batch_options, open_here, selection_options, workspace_option
+from automate.cli.options import (
+    SeveralCommand,
+    batch_options,
+    fleet_option,
+    open_here,
+    selection_options,
+    workspace_option,
+)
 from automate.cli.submitted import print_submitted, print_waiting, some, wait_for, who_goes_on
 from automate.yamlfile import Value
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from automate.arena.engine_job import FleetUse
     from automate.arena.games import Match
     from automate.campaign.judging import Prepared, Request
     from automate.campaign.selection import Selection
@@ -25,15 +33,17 @@ if TYPE_CHECKING:
 @workspace_option
 @selection_options
 @batch_options
+@fleet_option
 @click.pass_context
 def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, models: tuple[str, ...],
           models_file: Path | None, from_api_config: str | None, missing: bool, baseline: str | None,
           limit_questions: int | None, executor: str | None, batch_size: int | None, dry_run: bool, submit_: bool,
           wait: bool, skip_missing: bool, max_parallel: int | None, max_gpu_hours: float | None,
-          array: bool | None) -> None:
+          array: bool | None, fleet: str | None) -> None:
     """Plan batches of the selected models, write their scripts, and submit them.
 
-    Without a selection the models file is used. Without --submit nothing is submitted.
+    Without a selection the models file is used. Without --submit nothing is submitted. With --fleet there is one batch
+    of all models, played on servers that outlive it.
     """
     from rich.markup import escape
 
@@ -51,6 +61,7 @@ def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, mode
     if max_gpu_hours is not None:
         flags["limits"] = {"max_gpu_hours": max_gpu_hours}
     workspace = open_here(workspace_dir, **flags)
+    use = _fleet_of(workspace, fleet, batch_size, max_parallel) if fleet is not None else None
     cluster = pick_cluster(workspace, executor)
     selection = select(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
                        all_models=all_models)
@@ -71,15 +82,31 @@ def judge(ctx: click.Context, workspace_dir: Path | None, all_models: bool, mode
         if not selection.models:
             console.print("[green]Nothing to do:[/] no model has games missing.")
             ctx.exit(0)
-    report = preflight(workspace, cluster, selection, limit_questions)
+    report = preflight(workspace, cluster, selection, limit_questions, fleet=use is not None)
     if not report.ok:
         print_report(console, report)
         if report.fatal or not report.ready or not skip_missing:
             _refuse(console, bool(report.fatal), bool(report.ready))
             ctx.exit(1)
     use_array = workspace.settings.array if array is None else array
-    request = Request(report.ready, limit_questions, max_parallel, use_array)
+    request = Request(report.ready, limit_questions, max_parallel, use_array, use)
     ctx.exit(run(console, workspace, cluster, request, submit=submit_, wait=wait))
+
+
+def _fleet_of(workspace: Workspace, text: str, batch_size: int | None, max_parallel: int | None) -> FleetUse:
+    """The fleet that was asked for. Raises UsageError for what can't be."""
+    from automate.campaign.fleets.playing import refusal, use_of
+    from automate.errors import ConfigError
+    from automate.fleets.scaling import parse_replicas
+
+    try:
+        use = use_of(*parse_replicas(text))
+    except ConfigError as error:
+        raise click.BadParameter(f"{error.what}: {error.todo}", param_hint="--fleet") from error
+    why = refusal(workspace.settings, use, batch_size=batch_size, max_parallel=max_parallel)
+    if why is not None:
+        raise click.UsageError(why)
+    return use
 
 
 def _refuse(console: Console, fatal: bool, some_ready: bool) -> None:
@@ -98,14 +125,18 @@ def run(console: Console, workspace: Workspace, cluster: Cluster, request: Reque
     from automate.cli.planning import print_plan_forecast
 
     match = load_match(workspace)
+    if request.fleet is not None:
+        command = f"flock-hpc judge --fleet {request.fleet.words} --submit"
     claim = submit_claim(workspace)
     try:
         with console.status("counting games..."):
             prepared = prepare(workspace, cluster, match, request)
         _print_plan(console, workspace, match, prepared)
         if prepared.stored is not None and not submit:
+            use = request.fleet
             print_plan_forecast(console, workspace, prepared.stored.plan.batches, prepared.progress,
-                                parallel_of(workspace, request), cluster.kind)
+                                parallel_of(workspace, request), cluster.kind,
+                                (use.least, use.most) if use is not None else None)
             _print_how(console, workspace, prepared, request, command, by_hand=cluster.kind == "slurm")
             return 0
         done = None
@@ -156,6 +187,10 @@ def _print_plan(console: Console, workspace: Workspace, match: Match, prepared: 
     for batch in prepared.stored.plan.batches:
         table.add_row(str(batch.number), escape(some(list(batch.models), 6)), f"{batch.games:,}")
     console.print(table)
+    use = prepared.stored.plan.use
+    if use is not None:
+        where = "beside the first server" if workspace.settings.fleet.engine == "beside" else "in a job without a GPU"
+        console.print(f"to be played on the fleet '{escape(use.name)}' of {use.words} servers, by one engine {where}")
 
 
 def _print_how(console: Console, workspace: Workspace, prepared: Prepared, request: Request, command: str, *,
@@ -167,8 +202,8 @@ def _print_how(console: Console, workspace: Workspace, prepared: Prepared, reque
     console.print(f"\n{escape(str(workspace.scripts))}/ and {escape(str(workspace.configs))}/ "
                   "were written; nothing was submitted.")
     console.print(f"Submit with:  [bold]{command}[/]  (and the options that you gave)"
-                  + (", or by hand:" if by_hand else "."))
-    if not by_hand:
+                  + (", or by hand:" if by_hand and request.fleet is None else "."))
+    if not by_hand or request.fleet is not None:
         return
     if request.array:
         paths = [workspace.array_script(part.part) for part in prepared.stored.parts]

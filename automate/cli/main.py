@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("planning", "Forecast GPU-hours, walltime and finish, and propose --time and batch size."),
     "generate": ("generating", "Generate the answers of models that lack them."),
     "judge": ("judging", "Plan, render and submit judge batches."),
+    "serve": ("serving", "Serve models by a fleet of servers; look at it, scale it, stop it."),
+    "router": ("routing", "One OpenAI-compatible address over a fleet's workers, for other programs."),
     "run": ("running", "Generate, judge and report, as one chain of jobs."),
     "status": ("status", "Show which answers and judgments are complete, missing, invalid or stale."),
     "repair": ("status", "Do exactly what is missing or invalid: mend, generate, judge."),
@@ -38,13 +40,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("keeping", "Put a campaign into one archive, before its workspace expires."),
     "import": ("keeping", "Take an archive into a new workspace, or into one that is there."),
     "run-batch": ("inside", "(used by job scripts) Run one batch inside its job."),
+    "run-worker": ("inside", "(used by job scripts) Run one model server of a fleet inside its job."),
     "run-answers": ("inside", "(used by job scripts) Generate one batch of answers inside its job."),
     "write-report": ("inside", "(used by the report job) Write leaderboard, curves and report."),
     "hand-in": ("inside", "(used by the refill job) Hand in what fits now."),
     "local-runner": ("inside", "(used by the local executor) Run the local queue."),
     "doctor-probe": ("doctoring", "(used by the doctor's job) Look at a compute node."),
 }
-HIDDEN = {"run-batch", "run-answers", "write-report", "hand-in", "local-runner", "doctor-probe"}
+HIDDEN = {"run-batch", "run-worker", "run-answers", "write-report", "hand-in", "local-runner", "doctor-probe"}
 
 
 class LazyGroup(click.Group):

@@ -110,6 +110,14 @@ def batch_options(function: F) -> F:
     ))
 
 
+def fleet_option(function: F) -> F:
+    """`--fleet N` or `--fleet N..M`."""
+    return click.option(
+        "--fleet", metavar="N[..M]",
+        help="Play on a fleet of N servers of the judge (N to M as needed) that load it once, by one engine job "
+             "without a GPU.")(function)
+
+
 def open_here(workspace_dir: Path | None, **overrides: Value) -> Workspace:
     """The workspace of a command, with the flags that were given."""
     root = find_root(workspace_dir)

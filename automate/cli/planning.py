@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 @selection_options
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Models a job (default: the settings' 10).")
 @click.option("--max-parallel", type=click.IntRange(min=1), metavar="N", help="At most N batches at once.")
+@click.option("--fleet", metavar="N|A..B", help="On a fleet of so many servers, next to batches.")
 @click.option("--json", "as_json", is_flag=True, help="The forecast as one JSON document.")
 @click.pass_context
 def plan(ctx: click.Context, workspace_dir: Path | None, all_models: bool, models: tuple[str, ...],
          models_file: Path | None, from_api_config: str | None, missing: bool, baseline: str | None,
          limit_questions: int | None, executor: str | None, batch_size: int | None, max_parallel: int | None,
-         as_json: bool) -> None:
+         fleet: str | None, as_json: bool) -> None:
     """Forecast GPU-hours, each batch's walltime and the finish, and propose --time and batch size. Writes nothing."""
     from automate.campaign.forecasts.planning import look_ahead
     from automate.campaign.selection import select
@@ -46,7 +47,8 @@ def plan(ctx: click.Context, workspace_dir: Path | None, all_models: bool, model
     selection = select(workspace, models=models, models_file=models_file, from_api_config=from_api_config,
                        all_models=all_models)
     cluster = pick_cluster(workspace, executor)
-    outlook = look_ahead(workspace, cluster, selection.models, limit_questions, max_parallel)
+    outlook = look_ahead(workspace, cluster, selection.models, limit_questions, max_parallel,
+                         _servers(workspace, fleet, max_parallel))
     if as_json:
         click.echo(as_document(outlook))
         return
@@ -54,6 +56,21 @@ def plan(ctx: click.Context, workspace_dir: Path | None, all_models: bool, model
     for line in (*selection.problems, *outlook.notes):
         _print_folded(console, line)
     print_outlook(console, outlook)
+
+
+def _servers(workspace: Workspace, fleet: str | None, max_parallel: int | None) -> tuple[int, int] | None:
+    """Least and most servers of the fleet that was asked for. Raises ConfigError where there can't be one."""
+    if fleet is None:
+        return None
+    from automate.campaign.fleets.playing import refusal, use_of
+    from automate.errors import ConfigError
+    from automate.fleets.scaling import parse_replicas
+
+    least, most = parse_replicas(fleet)
+    why = refusal(workspace.settings, use_of(least, most), batch_size=None, max_parallel=max_parallel)
+    if why is not None:
+        raise ConfigError(why, where="--fleet", todo="leave one of them out")
+    return least, most
 
 
 def as_document(outlook: Outlook) -> str:
@@ -66,11 +83,11 @@ def as_document(outlook: Outlook) -> str:
 
 
 def print_plan_forecast(console: Console, workspace: Workspace, batches: Sequence[Batch], progress: Progress,
-                        parallel: int | None, kind: str) -> None:
-    """What `judge --dry-run` says of its plan."""
+                        parallel: int | None, kind: str, fleet: tuple[int, int] | None = None) -> None:
+    """What `judge --dry-run` says of its plan. `fleet`: least and most servers, where it is played on a fleet."""
     from automate.campaign.forecasts.planning import outlook_of
 
-    print_outlook(console, outlook_of(workspace, batches, progress, parallel, kind))
+    print_outlook(console, outlook_of(workspace, batches, progress, parallel, kind, fleet))
 
 
 def print_outlook(console: Console, outlook: Outlook) -> None:
@@ -80,12 +97,16 @@ def print_outlook(console: Console, outlook: Outlook) -> None:
     if not outlook.forecast.games:
         console.print("[green]Nothing to do:[/] no game is due.")
         return
-    _print_batches(console, outlook.forecast)
-    _print_whole(console, outlook)
+    if outlook.fleet is not None:
+        _print_fleet(console, outlook)
+    else:
+        _print_batches(console, outlook.forecast)
+        _print_whole(console, outlook)
     if not outlook.forecast.learned:
         console.print("[yellow]No batch of this judge on these GPUs has ended yet: rates are assumed, and the interval "
                       "is wide.[/] One batch narrows it.")
-    for problem in outlook.forecast.problems:
+    fleets = outlook.fleet.fleets if outlook.fleet else ()
+    for problem in dict.fromkeys((*outlook.forecast.problems, *(one for fleet in fleets for one in fleet.problems))):
         console.print(f"[red]✘[/] {escape(problem)}")
     _print_assumptions(console, outlook.forecast)
     _print_proposal(console, outlook)
@@ -128,6 +149,28 @@ def _print_whole(console: Console, outlook: Outlook) -> None:
                       f"{outlook.money.low:.2f} to {outlook.money.high:.2f})")
         if outlook.max_cost is not None and outlook.money.mid > outlook.max_cost:
             console.print(f"[yellow]more than judge.max_cost ({outlook.max_cost:g}): the rest will stay due[/]")
+
+
+def _print_fleet(console: Console, outlook: Outlook) -> None:
+    """A fleet next to batches: a column for each."""
+    from rich.table import Table
+
+    from automate.cli.views.fleet_plan import comparison
+
+    assert outlook.fleet is not None
+    forecast = outlook.forecast
+    console.print(f"{forecast.games:,} games, about {_millions(forecast.prompt_tokens)} prompt tokens and "
+                  f"{_millions(forecast.output_tokens)} tokens of verdicts\n")
+    titles, rows = comparison(outlook.fleet)
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for at, title in enumerate(titles):
+        table.add_column(title, justify="right" if at else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    wait = outlook.fleet.fleets[0].wait
+    if not outlook.local:
+        console.print("plus waiting in the queue" + ("" if wait is None else f" (so far {_time(wait)} at the median)"))
 
 
 def _print_assumptions(console: Console, forecast: Forecast) -> None:

@@ -54,8 +54,8 @@ def monitor(workspace_dir: Path | None, baseline: str | None, watch: bool, inter
 @click.pass_context
 def cancel(ctx: click.Context, workspace_dir: Path | None, dry_run: bool) -> None:
     """Cancel every job of this workspace that waits or runs. No other job of yours is touched."""
+    from automate.campaign.cancelling import campaign_fleets, small_jobs
     from automate.campaign.cancelling import cancel as cancel_jobs
-    from automate.campaign.cancelling import small_jobs
     from automate.campaign.chain_report import active_reports
     from automate.campaign.kinds import JUDGE, kind_of
     from automate.campaign.state import look
@@ -63,7 +63,8 @@ def cancel(ctx: click.Context, workspace_dir: Path | None, dry_run: bool) -> Non
     workspace = open_here(workspace_dir)
     state = look(workspace)
     small, reports = small_jobs(workspace, state), active_reports(workspace, state)
-    if not state.active and not small and not reports:
+    fleets = campaign_fleets(workspace)
+    if not state.active and not small and not reports and not fleets:
         click.echo("no job of this workspace waits or runs")
         return
     if dry_run:
@@ -74,6 +75,8 @@ def cancel(ctx: click.Context, workspace_dir: Path | None, dry_run: bool) -> Non
         for view in state.active:
             what = "answers batch" if view.kind == "generate" else "batch"
             click.echo(f"would cancel job {view.job}: {what} {view.batch.number}, {view.state}")
+        for _, spec in fleets:
+            click.echo(f"would stop the fleet '{spec.name}' and cancel its servers' jobs")
         return
     jobs, problems = cancel_jobs(workspace, state)
     for job in jobs:

@@ -4,10 +4,11 @@ Never retries and never decides what a failure means for a game: it says which k
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import aiohttp
 import orjson
@@ -61,6 +62,10 @@ class TransportFailed(FlockError):
 
 class RequestRefused(FlockError):
     """The server says that this very request can't be served (400, 413, 422)."""
+
+
+class KeyRefused(ServerError):
+    """The server doesn't take the key (401, 403)."""
 
 
 def _reason(body: bytes) -> str:
@@ -135,25 +140,44 @@ def check_status(status: int, headers: Mapping[str, str], body: bytes) -> None:
     if status in (408, 409, 425, 429) or status >= 500:
         raise TransportFailed(what, status=status, retry_after=_retry_after(headers))
     if status in (401, 403):
-        raise ServerError(f"the judge's server refuses the key: {what}",
-                          todo="check the variable that judge.api_key_env names; on a job's own server this means "
-                          "that another program answers at its address")
+        raise KeyRefused(f"the judge's server refuses the key: {what}",
+                         todo="check the variable that judge.api_key_env names; on a job's own server this means "
+                         "that another program answers at its address")
     if status in (404, 405):
         raise ServerError(f"the judge's server doesn't know the model or the path: {what}",
                           todo="check judge.model and judge.base_url (it ends in /v1)")
     raise RequestRefused(what)
 
 
+class ChatClient(Protocol):
+    """What the engine asks of: one server, or a fleet in its place."""
+
+    async def chat(self, messages: Messages, *, max_tokens: int, temperature: float,
+                   extra: Mapping[str, object] | None = None, timeout: float | None = None,
+                   affinity: str | None = None) -> Reply:
+        """One chat completion. Requests of one `affinity` begin alike: a fleet sends them to one server."""
+
+    async def count_tokens(self, messages: Messages) -> tuple[int, int | None]:
+        """(tokens of the prompt with the chat template, context length)."""
+
+    async def metrics(self, timeout: float = 10) -> str:
+        """Prometheus metrics, as text."""
+
+
 class JudgeClient:
-    """A client of one server. Use as an async context manager."""
+    """A client of one server. Use as an async context manager.
+
+    `tls`: for an https address, whom to trust; None: the system's authorities.
+    """
 
     def __init__(self, address: Address, model: str, *, key: str | None = None, timeout: float = 1800.0,
-                 proxies: bool = False) -> None:
+                 proxies: bool = False, tls: ssl.SSLContext | None = None) -> None:
         self.address = address
         self.model = model
         self._key = key
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=30)
         self._proxies = proxies
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
         self._chat_url = f"{address.base_url}/v1/chat/completions"
 
@@ -162,7 +186,7 @@ class JudgeClient:
         if self.address.uds:
             connector = aiohttp.UnixConnector(self.address.uds, limit=0, keepalive_timeout=60)
         else:
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ssl=self._tls or True)
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -196,8 +220,9 @@ class JudgeClient:
         return data
 
     async def chat(self, messages: Messages, *, max_tokens: int, temperature: float,
-                   extra: Mapping[str, object] | None = None, timeout: float | None = None) -> Reply:
-        """One chat completion. Raises TransportFailed, RequestRefused or ServerError."""
+                   extra: Mapping[str, object] | None = None, timeout: float | None = None,
+                   affinity: str | None = None) -> Reply:
+        """One chat completion. Raises TransportFailed, RequestRefused or ServerError. `affinity` says nothing here."""
         request: dict[str, object] = {
             "model": self.model, "messages": messages, "temperature": temperature, "max_tokens": max_tokens,
         }
@@ -220,6 +245,10 @@ class JudgeClient:
             length = entry.get("max_model_len")
             found[str(entry.get("id"))] = length if isinstance(length, int) else None
         return found
+
+    async def worker(self, timeout: float = 10) -> object:
+        """What a fleet's worker says of itself, as JSON. Raises ValueError where it isn't JSON."""
+        return orjson.loads(await self._call("GET", f"{self.address.base_url}/flock-hpc/worker", None, timeout))
 
     async def healthy(self, timeout: float = 10) -> None:
         """Return when /health says 200; else raise TransportFailed or RequestRefused."""

@@ -31,6 +31,7 @@ from automate.serving.rehearsal_replies import (
     size_of,
     texts_of,
 )
+from automate.serving.rehearsal_streaming import Stream
 from automate.serving.rehearsal_thoughts import PrefixCache, message_of, reply_of
 
 NOTICE = "its verdicts mean nothing"
@@ -190,7 +191,7 @@ class RehearsalJudge:
         lines.append(f'vllm:cache_config_info{{block_size="{BLOCK_SIZE}",num_gpu_blocks="{blocks}"}} 1.0')
         return web.Response(text="\n".join(lines) + "\n")
 
-    async def chat(self, request: web.Request) -> web.Response:
+    async def chat(self, request: web.Request) -> web.StreamResponse:
         """One verdict, or one fault."""
         body = await request.read()
         if self._loading():
@@ -208,12 +209,14 @@ class RehearsalJudge:
             return await self._misbehave(request, fault)
         reply = self._reply(asked, prompt_tokens, fault)
         cached = min(self._prefixes.look(asked.texts), prompt_tokens)
-        await self._generate(prompt_tokens, reply.tokens)
+        completion = self._completion(message_of(self.behaviour, asked, reply), reply, prompt_tokens, cached)
+        stream = Stream(request, completion, usage=asked.usage) if asked.stream else None
+        await self._generate(prompt_tokens, reply.tokens, stream)
         if self._dying():
             await self._ending.wait()
         if not asked.is_probe:
             self._count_answer()
-        return json_reply(self._completion(message_of(self.behaviour, asked, reply), reply, prompt_tokens, cached))
+        return json_reply(completion) if stream is None else await stream.end()
 
     def _fault(self, asked: ChatRequest, body: bytes) -> Fault | None:
         if asked.is_probe or not self.behaviour.has_faults:
@@ -243,13 +246,15 @@ class RehearsalJudge:
             return Reply(None, asked.max_tokens or self.behaviour.context - prompt_tokens, "length")
         return pretend(self.behaviour, asked, reply_of(self.behaviour, asked))
 
-    async def _generate(self, prompt_tokens: int, reply_tokens: int) -> None:
+    async def _generate(self, prompt_tokens: int, reply_tokens: int, stream: Stream | None) -> None:
         held = await self._pool.take(prompt_tokens + reply_tokens)
         self.running += 1
         self.prompt_tokens += prompt_tokens
         try:
             seconds = self._seconds(prompt_tokens, reply_tokens)
-            if seconds:
+            if stream is not None:
+                await stream.play(seconds)
+            elif seconds:
                 await asyncio.sleep(seconds)
         finally:
             self.running -= 1

@@ -45,7 +45,7 @@ class RequestRefusedError(Exception):
 class ChatRequest:
     """What matters of one chat completion request. `thinking`: not switched off; `switched`: the template is told.
 
-    `model`: who is asked, where that is not the server's own model.
+    `model`: who is asked, where that is not the server's own model; `stream`, `usage`: piece by piece, with a count.
     """
 
     texts: tuple[str, ...]
@@ -54,6 +54,8 @@ class ChatRequest:
     thinking: bool = True
     switched: bool = False
     model: str = ""
+    stream: bool = False
+    usage: bool = False
 
     @property
     def is_probe(self) -> bool:
@@ -110,8 +112,11 @@ def read_chat(body: bytes, model: str, also: Collection[str] = ()) -> ChatReques
     payload = read_object(body)
     if payload.get("model", model) != model and payload.get("model") not in also:
         raise RequestRefusedError(f"The model `{payload['model']}` does not exist.", "model", 404)
-    if payload.get("stream"):
-        raise RequestRefusedError("a rehearsal judge does not stream", "stream")
+    stream, options = payload.get("stream") or False, payload.get("stream_options")
+    if not isinstance(stream, bool):
+        raise RequestRefusedError("stream must be true or false", "stream")
+    if options is not None and not (stream and isinstance(options, dict)):
+        raise RequestRefusedError("stream_options is an object that goes with stream", "stream_options")
     most = payload.get("max_completion_tokens")
     if most is None:
         most = payload.get("max_tokens")
@@ -120,7 +125,7 @@ def read_chat(body: bytes, model: str, also: Collection[str] = ()) -> ChatReques
     switches = payload.get("chat_template_kwargs")
     off = isinstance(switches, dict) and switches.get("enable_thinking") is False
     return ChatRequest(texts_of(payload.get("messages")), most, _choices(payload), not off, switches is not None,
-                       str(payload.get("model", model)))
+                       str(payload.get("model", model)), stream, bool((options or {}).get("include_usage")))
 
 
 def _choices(payload: dict[str, Any]) -> tuple[str, ...]:

@@ -209,7 +209,8 @@ def eventually(condition: Callable[[], object], what: str, timeout: float = 120,
 
 def sockets_of(root: Path) -> set[str]:
     """Unix sockets that the judge servers of a workspace have listened on, by their logs."""
-    logs = (root / "logs" / "arena-hard" / "judgment_batches").glob("*.server.log")
+    logs = (*(root / "logs" / "arena-hard" / "judgment_batches").glob("*.server.log"),
+            *(root / "logs" / "fleets").glob("*/*.log"))
     return {found for log in logs for found in re.findall(r"listening on unix:(\S+?):? ", log.read_text())}
 
 
@@ -225,11 +226,11 @@ def processes_of(root: Path) -> dict[int, psutil.Process]:
 
 
 VICTIMS = {"engine": "run-batch", "guard": "automate.serving.guard", "server": "automate.serving.rehearsal",
-           "runner": "local-runner"}
+           "runner": "local-runner", "worker": "run-worker"}
 
 
 def victims(root: Path) -> dict[str, list[psutil.Process]]:
-    """The processes of a workspace's jobs by their part: engine, guard, server, runner."""
+    """The processes of a workspace's jobs by their part: engine, guard, server, runner, worker (of a fleet)."""
     found: dict[str, list[psutil.Process]] = {}
     for process in processes_of(root).values():
         with contextlib.suppress(psutil.Error):

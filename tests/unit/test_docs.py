@@ -27,6 +27,10 @@ from automate.campaign.monitoring.picture import (
 )
 from automate.campaign.monitoring.vitals import GpuLine, Rates, ServerLine
 from automate.cli.main import COMMANDS, HIDDEN
+from automate.fleets.rows import WorkerRow
+from automate.fleets.status import STATES, FleetStatus, ModelRow
+from automate.fleets.trouble import KINDS as TROUBLE
+from automate.fleets.trouble import FleetFailure
 from automate.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,9 +94,11 @@ def test_the_readme_has_every_command(command: str) -> None:
     ("## `--json`", Snapshot), ("## A job", JobLine), ("## A judge server", ServerLine), ("## A GPU", GpuLine),
     ("## A model", ModelLine), ("## A failure", Failure), ("## A batch", BatchLine), ("## Rates", Rates),
     ("## The finish", Finish), ("## A bad node", BadNode), ("## The queue", Queue),
-    ("## A model's answers", AnswerLine)])
+    ("## A model's answers", AnswerLine), ("## A fleet", FleetStatus), ("## A fleet's model", ModelRow),
+    ("## A worker", WorkerRow), ("## A fleet's failure", FleetFailure)])
 def test_the_page_on_the_monitor_has_every_key(title: str, kind: type) -> None:
     part = section(DOCS / "monitor.md", title).partition("\n| state |")[0].partition("\n| kind |")[0]
+    part = part.partition("\n| worker's state |")[0].partition("\n| fleet's kind |")[0]
     table = rows(part)
     extra = {"schema", "nulls", "totals"} if kind is Snapshot else set()
     assert set(table) == {field.name for field in fields(kind)} | extra
@@ -110,6 +116,12 @@ def test_the_page_on_the_monitor_has_every_state_and_total() -> None:
 
 def test_the_page_on_the_monitor_has_every_kind_of_failure() -> None:
     assert set(rows(section(DOCS / "monitor.md", "## A failure").partition("\n| kind |")[2])) == set(KINDS)
+
+
+def test_the_page_on_the_monitor_has_every_state_of_a_worker_and_kind_of_a_fleets_failure() -> None:
+    page = DOCS / "monitor.md"
+    assert tuple(rows(section(page, "## A worker").partition("\n| worker's state |")[2])) == STATES
+    assert set(rows(section(page, "## A fleet's failure").partition("\n| fleet's kind |")[2])) == set(TROUBLE)
 
 
 def test_the_page_on_preflight_has_every_code() -> None:

@@ -347,7 +347,8 @@ async def test_health_fails_after_so_many_answers() -> None:
         ({"model": "judge", "messages": []}, 400, "messages"),
         ({"model": "judge", "messages": [{"role": "user", "content": 3}]}, 400, "messages"),
         (body(structured_outputs={"choice": []}), 400, "structured_outputs"),
-        (body(stream=True), 400, "stream"),
+        (body(stream="piecewise"), 400, "stream"),
+        (body(stream_options={"include_usage": True}), 400, "stream_options"),
         ({**body(), "model": "other"}, 404, "model"),
     ],
 )

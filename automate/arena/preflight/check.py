@@ -28,10 +28,12 @@ from automate.arena.preflight.findings import (
     some,
     warning,
 )
+from automate.arena.preflight.fleet import fleet_checks
 from automate.arena.preflight.judge import judge_findings
 from automate.arena.preflight.machine import machine_findings
 from automate.arena.prompts import Message, Prompts, load_prompts
 from automate.arena.referee import bytes_bound
+from automate.arena.running.runlog import read_runs
 from automate.arena.running.upstream import upstream_problems
 from automate.cluster.base import Cluster
 from automate.errors import FlockError
@@ -252,11 +254,13 @@ def _of_context(found: Sequence[LongGame], context: int, total: int) -> Finding:
 
 
 def check(workspace: Workspace, models: Sequence[str], *, cluster: Cluster | None, executor: str,
-          run: Run = run_command, limit_questions: int | None = None, list_problems: Sequence[str] = ()) -> Report:
+          run: Run = run_command, limit_questions: int | None = None, list_problems: Sequence[str] = (),
+          fleet: bool = False) -> Report:
     """Everything that can be known before a GPU is asked for; all problems at once.
 
     `executor` is slurm or local; `cluster` is asked whether it would take a job, where given. `run` runs a local
     command; `limit_questions` counts the first questions only; `list_problems` are those of the models file.
+    `fleet`: whether the games are to be played on a fleet.
     """
     found = list(_of_lists(models, list_problems))
     bench, names, asked = _bench(workspace, limit_questions, found), unique(models)[0], workspace.settings.judge
@@ -282,4 +286,5 @@ def check(workspace: Workspace, models: Sequence[str], *, cluster: Cluster | Non
                            f"name models with complete answers in {workspace.answers}"))
     found += [*judge, *machine_findings(workspace, ready, games, cluster, executor, run)]
     found += cluster_findings(workspace.settings, len(ready), executor)
+    found += fleet_checks(workspace, executor, runs=read_runs(workspace.runs)) if fleet else ()
     return Report(tuple(sorted(found, key=lambda finding: finding.code)), ready, blocked)

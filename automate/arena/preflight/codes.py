@@ -56,5 +56,12 @@ CODES: dict[str, str] = {
     "FH517": "whether there is a token of the model hub",
     "FH518": "assignments that wait for a person, or can't be read",
     "FH519": "the config of a validation module: file and key of what is wrong",
+    "FH601": "the address at which a fleet's servers listen: what it means on this machine",
+    "FH602": "a judge that no fleet of servers can serve",
+    "FH603": "a fleet's folder or secrets can't be used: others could have read them, or they are damaged",
+    "FH604": "a fleet of this name is up and serves something else",
+    "FH605": "the router's program is not installed",
+    "FH606": "the partition of a fleet's engine is not on this cluster",
+    "FH607": "the time limit of a fleet's engine is over before a server is loaded",
 }
 """What each code stands for. A code never changes its meaning."""

@@ -143,12 +143,14 @@ class Job(ABC):
     async def _go_on(self, status: int, failure: BaseException | None) -> int:
         """Write down how it ended, and go on by a requeue or a successor where games are left."""
         with contextlib.suppress(FlockError):
-            self.over = True
-            self.log.update(**self._facts(), **self.telemetry.values(), in_flight=0)
+            self.over, going_on = True, False
+            self.log.update(**self.facts(), **self.telemetry.values(), in_flight=0)
             if self.stopped_by is not None:
                 step = await asyncio.to_thread(self._next)
-                if step.kind != "none" or (status == STOPPED and self.total == self.telemetry.games):
+                going_on = step.kind != "none"
+                if going_on or (status == STOPPED and self.total == self.telemetry.games):
                     status = OK
+            await self.clear_away(going_on)
             self.log.update(phase="ended", status=status if failure is None else FAILED, ended=time.time())
         return status
 
@@ -157,7 +159,7 @@ class Job(ABC):
         why = why_ended(own, self.stopped_by) if self.stopped_by in SIGNALS else str(self.stopped_by)
         played = self.telemetry.games
         left = None if self.total is None else self.total - played
-        end = go_on.end_of(why, left, played, any(server.deaths for server in self.servers))
+        end = go_on.end_of(why, left, played, self.hindered())
         if end.never_played:
             self.log.update(hopeless=True, error=never_played(self.config.words))
         self.log.update(stopped_by=why)
@@ -227,8 +229,19 @@ class Job(ABC):
     def _pulse(self, engine: Playing, total: int) -> Pulse:
         limits, held = self.config.settings.limits, self.held
         return Pulse(engine, total, self.log, self.telemetry, held.held, held.ledgers, limits.stall,
-                     limits.claim_stale, lambda: self.server is None or self.server.up, self.say, self.must_stop,
-                     self._facts, self.time, self.config.words.thing)
+                     limits.claim_stale, self.is_up, self.say, self.must_stop, self.facts, self.time,
+                     self.config.words.thing)
+
+    def is_up(self) -> bool:
+        """Whether there is a server that could answer."""
+        return self.server is None or self.server.up
+
+    def hindered(self) -> bool:
+        """Whether servers died, or never came, so that this start's load time says nothing."""
+        return any(server.deaths for server in self.servers)
+
+    async def clear_away(self, going_on: bool) -> None:  # noqa: B027 - most jobs have nothing to clear away
+        """Called at the very end: end what others than this job's servers did for it, unless the batch goes on."""
 
     def must_stop(self, why: str) -> None:
         if self.stopped_by is None:
@@ -238,7 +251,7 @@ class Job(ABC):
             self.log.update(error=f"{why}\n  -> see what the {self.config.words.server}'s server says ('flock-hpc "
                             f"logs'), then '{self.config.words.submit}'")
 
-    def _facts(self) -> dict[str, object]:
+    def facts(self) -> dict[str, object]:
         """What the run's record says of the judge's servers so far."""
         if not self.servers:
             return {}

@@ -5,12 +5,13 @@ Never starts anything."""
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automate import __version__
 from automate.arena.answering.effective import ANSWERS, generation_settings
 from automate.arena.batches import PlanKind
+from automate.arena.engine_job import FleetUse, engine_settings
 from automate.errors import ConfigError, StorageError
 from automate.settings import Settings
 from automate.settings_loader import build
@@ -56,7 +57,8 @@ ANSWERING = Words("answer", "generate", "generate", "model", "answer-batch")
 
 @dataclass(frozen=True)
 class JobConfig:
-    """A batch as its job sees it. `groups`: of answers, the models of each server, as the script numbers them."""
+    """A batch as its job sees it. `groups`: of answers, the models of each server, as the script numbers them; `fleet`:
+    on which games are played, where the job starts no server of its own; `servers`: the settings by which those run."""
 
     workspace: Workspace
     plan: str
@@ -67,9 +69,13 @@ class JobConfig:
     path: Path
     kind: PlanKind = "judge"
     groups: tuple[tuple[str, ...], ...] = ()
+    fleet: FleetUse | None = None
+    servers: Settings | None = None
 
     @property
     def words(self) -> Words:
+        if self.fleet is not None:
+            return replace(JUDGING, command=f"{JUDGING.command} --fleet {self.fleet.words}")
         return ANSWERING if self.kind == ANSWERS else JUDGING
 
     @property
@@ -110,6 +116,9 @@ def read_job_config(root: Path, path: Path, sha256: str, version: str, words: Wo
     settings = build(raw if isinstance(raw, dict) else {}, [file], {})
     kind: PlanKind = "generate" if own.get("kind") == ANSWERS else "judge"
     settings = generation_settings(settings) if kind == ANSWERS else settings
+    fleet = FleetUse.of(own.get("fleet")) if kind == "judge" else None
+    servers = settings if fleet is not None else None
+    settings = engine_settings(settings) if fleet is not None else settings
     limit, batch, groups = own.get("limit_questions"), own.get("batch"), own.get("groups")
     return JobConfig(
         workspace=Workspace(root, settings, str(own.get("default_baseline"))), plan=str(own.get("plan")),
@@ -117,5 +126,5 @@ def read_job_config(root: Path, path: Path, sha256: str, version: str, words: Wo
         limit_questions=limit if isinstance(limit, int) else None,
         template=str(file.value.get("prompt_template")), path=path, kind=kind,
         groups=tuple(tuple(str(model) for model in group) for group in groups if isinstance(group, list))
-        if isinstance(groups, list) else (),
+        if isinstance(groups, list) else (), fleet=fleet, servers=servers,
     )

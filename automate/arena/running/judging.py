@@ -5,10 +5,12 @@ Never plays a model that another live job holds; how a job ends is the same for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from automate.arena.context import load_answers, load_match
+from automate.arena.engine_job import FleetUse
 from automate.arena.games import Game, Match
 from automate.arena.judge import Engine, Task, question_major
 from automate.arena.ledger import ModelLedger
@@ -18,16 +20,26 @@ from automate.arena.running.job import INCOMPLETE, OK, STOPPED, Job
 from automate.arena.running.loading import Prepared, prepare_weights
 from automate.arena.running.pulse import SYNC_EVERY, heartbeat
 from automate.arena.running.serve import Budget, Remote, admission, launch_of, pace_of
+from automate.errors import ServerError
 from automate.journal import Record
 from automate.serving.limiter import Limiter
 from automate.serving.server import JudgeServer
 
+if TYPE_CHECKING:
+    from automate.arena.running.fleet_play import FleetPlay, Work
+
 
 @dataclass
 class BatchJob(Job):
-    """One start of one batch of games. `script` serves the judge when called as `bash script serve ADDRESS...`."""
+    """One start of one batch of games. `script` serves the judge when called as `bash script serve ADDRESS...`.
+
+    `fleet`: whose servers are asked, where the batch is played on one; the job starts no server of its own then.
+    `exclude`: nodes that new servers of it are kept away from, as sbatch takes them.
+    """
 
     weights: Prepared = field(default_factory=Prepared)
+    fleet: FleetPlay | None = None
+    exclude: Callable[[], str | None] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,6 +75,8 @@ class BatchJob(Job):
     async def work(self) -> int:
         """Start the judge and play."""
         judge = self.config.settings.judge
+        if self.config.fleet is not None:
+            return await self._on_fleet(self.config.fleet)
         if judge.engine == "upstream":
             return await self._upstream()
         if judge.kind == "openai":
@@ -75,6 +89,47 @@ class BatchJob(Job):
         async with JudgeServer(launch, self.say) as server:
             self.servers.append(server)
             return await self._play(server)
+
+    # --- on a fleet -----------------------------------------------------------------------------
+    async def _on_fleet(self, use: FleetUse) -> int:
+        """Play on a fleet's servers, which come and go."""
+        from automate.arena.running.fleet_play import FleetPlay
+
+        self.fleet = FleetPlay(self.config, use, self.say, self._work_left, self.exclude)
+        try:
+            async with self.fleet as serving:
+                return await self._play(serving, serving.limiter)
+        except ServerError as error:  # it would end like this again
+            error.hopeless = error.hopeless or self.fleet.ended_for is not None
+            raise
+
+    def _work_left(self) -> Work:
+        """What is still to be started, and in flight; a job that has to end leaves the rest to its next start."""
+        from automate.arena.running.fleet_play import Work
+
+        engine, total = self.engine, len(self.games)
+        if engine is None:
+            return Work(total, 0)
+        tally, flying = engine.tally, engine.limiter.in_flight
+        left = max(0, total - tally.played - tally.unanswered - flying)
+        return Work(max(left, int(self.stopped_by is not None)), flying)
+
+    def is_up(self) -> bool:
+        """Whether there is a server that could answer."""
+        return super().is_up() if self.fleet is None else self.fleet.up
+
+    def hindered(self) -> bool:
+        """Whether servers died, or a fleet had none ready in this start: waiting for GPUs is no failure."""
+        return super().hindered() if self.fleet is None else not self.fleet.was_up
+
+    def facts(self) -> dict[str, object]:
+        """What the run's record says of servers so far."""
+        return super().facts() if self.fleet is None else self.fleet.facts()
+
+    async def clear_away(self, going_on: bool) -> None:
+        """Stop the campaign's fleet where nobody needs it any more."""
+        if self.fleet is not None and not going_on:
+            await self.fleet.stop()
 
     async def _upstream(self) -> int:
         """Have upstream's own program play; what it played is counted from its rows."""
@@ -96,9 +151,9 @@ class BatchJob(Job):
             self.log.update()
         return work.result()
 
-    async def _play(self, serving: Serving) -> int:
+    async def _play(self, serving: Serving, limiter: Limiter | None = None) -> int:
         judge, match, total = self.config.settings.judge, self.match, len(self.games)
-        limiter = Limiter(None if judge.concurrency == "auto" else judge.concurrency)
+        limiter = limiter or Limiter(None if judge.concurrency == "auto" else judge.concurrency)
         ask = Ask(judge.max_tokens, judge.min_output_tokens, judge.temperature, judge.transport_retries,
                   structured=judge.kind != "openai", tokenize=judge.kind != "openai")
         budget = Budget.of(self.config.workspace)

@@ -21,6 +21,7 @@ from automate.journal import read_json
 from automate.serving.loading import MEMORY, SHARED, disk_rate, filesystem_of, kind_of, largest_file
 from automate.serving.staging import Node, Say, Staged, stage
 from automate.serving.staging_folder import NotStaged, check_folder, copy_there, expand, pays
+from automate.workspace import Workspace
 
 PATH_VARIABLE = "FLOCK_HPC_JUDGE_PATH"
 """Where a job's script finds the judge in place of judge.path."""
@@ -51,17 +52,24 @@ def loads_expected(batches: int, at_once: int | None, loaded_here: int) -> int:
 
 def prepare_weights(config: JobConfig, say: Say, stop: Callable[[], bool]) -> Prepared:
     """Measure, decide, stage. Blocks for as long as copying takes: call it in a thread. Raises nothing of its own."""
+    return prepare_judge(config.workspace, lambda: loads_expected(
+        *_plan_size(config), _loaded_here(config, read_runs(config.workspace.runs))), say, stop)
+
+
+def prepare_judge(workspace: Workspace, loads: Callable[[], int], say: Say, stop: Callable[[], bool]) -> Prepared:
+    """As `prepare_weights`, outside of a batch. `loads`: how often this node may load the judge from now on."""
     try:
-        folder = judge_path(config.settings, config.workspace.root)
-        if config.settings.judge.kind != "vllm" or folder is None:
+        folder = judge_path(workspace.settings, workspace.root)
+        if workspace.settings.judge.kind != "vllm" or folder is None:
             return Prepared()
-        return _prepare(config, folder, say, stop)
+        return _prepare(workspace, folder, loads, say, stop)
     except (OSError, FlockError, ValueError, ArithmeticError) as error:
         say(f"weights: not looked at: {error}")
         return Prepared()
 
 
-def _prepare(config: JobConfig, source: Path, say: Say, stop: Callable[[], bool]) -> Prepared:
+def _prepare(workspace: Workspace, source: Path, loads: Callable[[], int], say: Say,
+             stop: Callable[[], bool]) -> Prepared:
     rate = disk_rate(source)
     filesystem = filesystem_of(largest_file(source) or source)
     told = f"{rate / 1e9:.2f} GB/s" if rate else "unknown"
@@ -69,7 +77,7 @@ def _prepare(config: JobConfig, source: Path, say: Say, stop: Callable[[], bool]
     facts: dict[str, object] = {"weights": _weights(source), "filesystem": filesystem, "staged": False}
     if rate:
         facts["disk_rate"] = round(rate)
-    staged = None if stop() else _staged(config, source, rate, say, stop)
+    staged = None if stop() else _staged(workspace, source, rate, loads, say, stop)
     if staged is None:
         return Prepared(facts=facts)
     facts |= {"filesystem": filesystem_of(staged.path), "staged": True, "source_filesystem": filesystem,
@@ -85,8 +93,9 @@ def _weights(source: Path) -> int | None:
         return None
 
 
-def _staged(config: JobConfig, source: Path, rate: float | None, say: Say, stop: Callable[[], bool]) -> Staged | None:
-    judge = config.settings.judge
+def _staged(workspace: Workspace, source: Path, rate: float | None, loads: Callable[[], int], say: Say,
+            stop: Callable[[], bool]) -> Staged | None:
+    judge = workspace.settings.judge
     if judge.staging.folder is None or judge.staging.when == "never":
         return None
     try:
@@ -98,8 +107,7 @@ def _staged(config: JobConfig, source: Path, rate: float | None, say: Say, stop:
         say(f"weights not staged: {problem.what}; the judge is loaded from {source}")
         return None
     print_ = fingerprint(source)
-    loads = loads_expected(*_plan_size(config), _loaded_here(config, read_runs(config.workspace.runs)))
-    good, why = pays(judge.staging, rate=rate, loads=loads, there=copy_there(real, print_),
+    good, why = pays(judge.staging, rate=rate, loads=loads(), there=copy_there(real, print_),
                      filesystem=_unfit(filesystem_of(real)))
     say(f"weights: {'to be staged' if good else 'not staged'}: {why}")
     if not good:

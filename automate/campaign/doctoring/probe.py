@@ -5,6 +5,7 @@ Plays nothing; what is still being checked when the job ends is named in its fil
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import os
 import shutil
@@ -32,6 +33,8 @@ from automate.campaign.doctoring.checks import (
 from automate.cluster import own_job
 from automate.cluster.slurm import SlurmCluster
 from automate.durations import in_words
+from automate.errors import ConfigError
+from automate.fleets import address
 from automate.journal import write_json
 from automate.serving.gpus import Gpu, read_gpus
 from automate.serving.server import PROBE, JudgeServer, Launch
@@ -75,6 +78,7 @@ def steps(workspace: Workspace, result: Path, script: Path, run: Run) -> dict[st
         "checkout": lambda: checkout(workspace),
         "offline": lambda: offline(os.environ),
         "sockets": sockets,
+        "fleet's address": lambda: fleet_address(settings, os.environ),
         "GPUs": lambda: gpus(settings, asyncio.run(read_gpus()), driver(run)),
         "Slurm from the node": lambda: scheduler(os.environ, script),
         "rehearsal judge": lambda: asyncio.run(request(settings.judge, result.with_suffix(".server.log"))),
@@ -107,6 +111,20 @@ def offline(environ: Mapping[str, str]) -> Iterator[Check]:
     else:
         yield Check(Mark.WARNING, "offline", f"HF_HUB_OFFLINE is {environ.get('HF_HUB_OFFLINE') or 'not set'}",
                     "take it out of the settings' environment and the workspace's templates")
+
+
+def fleet_address(settings: Settings, environ: Mapping[str, str], machine: address.Machine = address.THIS) -> Checks:
+    """At which address of this node a fleet's server would listen, and whether another node could reach it."""
+    try:
+        place = address.choose(settings.fleet.address, environ, machine)
+    except ConfigError as error:
+        yield Check(Mark.WARNING, "fleet's address", error.what, error.todo or "")
+        return
+    if ipaddress.ip_address(place.bind).is_loopback and "SLURM_JOB_ID" in environ:
+        yield Check(Mark.WARNING, "fleet's address", f"'{settings.fleet.address}' is {place.bind} on this node: no "
+                    "other node reaches a server there", "name the network interface of the nodes in fleet.address")
+    else:
+        yield ok("fleet's address", f"a fleet's server would listen at {place.host}")
 
 
 def driver(run: Run) -> str | None:

@@ -36,10 +36,11 @@ from automate.campaign.forecasts.estimates import (
     schedule,
     work_of_a_start,
 )
-from automate.campaign.forecasts.history import game_seconds, number, pace, queue_wait, starts_of
+from automate.campaign.forecasts.history import game_seconds, loads_of_fleets, number, pace, queue_wait, starts_of
 from automate.campaign.forecasts.prompt_sizes import PromptSizes, prompt_sizes
 from automate.campaign.forecasts.rates import Guess, Interval, Rates, learn
 from automate.campaign.kinds import runs_of
+from automate.campaign.nodes import fleet_runs
 from automate.campaign.plans import read_plans
 from automate.campaign.state import BatchView, CampaignState
 from automate.cluster.submit import SubmissionBook
@@ -83,7 +84,9 @@ def weight_bytes(workspace: Workspace) -> tuple[int | None, str]:
 def rates_of(workspace: Workspace, runs: Sequence[Mapping[str, Any]] | None = None) -> Rates:
     """The rates of the settings' judge, by the workspace's run records (`runs`: only by these). Reads plans."""
     plans = {stored.plan.id: stored.settings for stored in read_plans(workspace)}
-    starts = starts_of(runs_of(read_runs(workspace.runs) if runs is None else runs, "judge"), plans)
+    own = read_runs(workspace.runs) if runs is None else runs
+    fleets = loads_of_fleets(fleet_runs(workspace)) if runs is None else []
+    starts = starts_of([*fleets, *runs_of(own, "judge")], plans)
     wait = queue_wait(SubmissionBook(workspace.submissions).all(), starts)
     size, unseen = weight_bytes(workspace)
     return learn(starts, workspace.settings, weight_bytes=size, unseen=unseen, wait=wait)
@@ -165,7 +168,7 @@ def expected_end(workspace: Workspace, state: CampaignState, due: Mapping[str, i
     for view in active:
         games = sum(due.get(model, 0) for model in view.batch.models)
         plan = view.stored.plan.id
-        left = _left(view, settings[plan], games, learned[plan], now, others)
+        left = _left(view, settings[plan], games, _on_servers(learned[plan], view), now, others)
         if left is None:
             return None
         jobs.append((view.state == "running", left))
@@ -174,6 +177,18 @@ def expected_end(workspace: Workspace, state: CampaignState, due: Mapping[str, i
     at_once = _at_once(workspace, state, len(running), len(queued))
     ends = [_after(running, queued, at_once, name) for name in ("low", "mid", "high")]
     return Interval(now + ends[0], now + ends[1], now + ends[2])
+
+
+def _on_servers(rates: Rates, view: BatchView) -> Rates:
+    """Rates of all servers that play a batch together: those of one, but for an engine on a fleet."""
+    use = view.stored.plan.use
+    if use is None:
+        return rates
+    told = (view.run or {}).get("fleet")
+    ready = number(told.get("ready")) if isinstance(told, Mapping) else None
+    count = ready or use.least
+    return replace(rates, per_game=rates.per_game / count, per_prompt=rates.per_prompt / count,
+                   per_output=rates.per_output / count)
 
 
 def _settings_of(workspace: Workspace, view: BatchView) -> Settings:

@@ -147,15 +147,27 @@ def _start(record: Mapping[str, Any], judge: str, way: str | None) -> Start:
 
 def starts_of(runs: Iterable[Mapping[str, Any]], plans: Mapping[str, Mapping[str, Any]]) -> list[Start]:
     """Typed records in their order; `plans`: stored settings by plan id, which name the judge where a record doesn't
-    and say in what way it was served."""
+    and say in what way it was served. An engine's starts on a fleet are left out: they are of many servers."""
     judges = {plan: judge_of(settings) for plan, settings in plans.items()}
     ways = {plan: way_of(settings) for plan, settings in plans.items()}
     found = []
     for record in runs:
         plan = str(record.get("plan"))
         judge = _text(record.get("judge")) or judges.get(plan)
-        if judge:
+        if judge and not isinstance(record.get("fleet"), Mapping):
             found.append(_start(record, judge, ways.get(plan)))
+    return found
+
+
+def loads_of_fleets(runs: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
+    """What starts of fleets' servers say of loading, as records of batches say it; nothing else of theirs is one's."""
+    found: list[dict[str, object]] = []
+    for run in runs:
+        loads, place = run.get("loads"), run.get("load")
+        where = place if isinstance(place, Mapping) else {}
+        if isinstance(loads, list) and loads and _text(run.get("model")):
+            found.append({"judge": run["model"], "gpus": run.get("gpus"), "node": run.get("node"),
+                          "load": [{**where, "seconds": seconds} for seconds in loads]})
     return found
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automate import __version__
+from automate.campaign.keeping.fleets import fleet_files, fleet_logs, fleet_secrets
 from automate.campaign.keeping.redact import Redactor, kept_secrets, looks_secret, secret_values
 from automate.campaign.keeping.setup_lines import cleaned, given_secrets, setup_lines
 from automate.errors import FlockError, StorageError
@@ -77,7 +78,7 @@ def _open(root: Path) -> tuple[Workspace, str]:
 def _redactor(workspace: Workspace, environ: Mapping[str, str]) -> Redactor:
     """What takes out this workspace's secrets; its setup lines lose every value, also those of older plans."""
     settings = workspace.settings
-    known = secret_values(environ) | kept_secrets(workspace.secrets) | secret_values(
+    known = secret_values(environ) | kept_secrets(workspace.secrets) | fleet_secrets(workspace.root) | secret_values(
         {**settings.environment, **settings.judge.environment.variables})
     older = []
     for path in _newest(workspace.plans, RECORDS):
@@ -141,10 +142,12 @@ def _parts(workspace: Workspace, lines: int, environ: Mapping[str, str]) -> Iter
     for name, folder in (("plans", workspace.plans), ("submissions", workspace.submissions), ("runs", workspace.runs),
                          ("nodes", workspace.nodes), ("doctor", workspace.doctor)):
         yield from _files(name, _newest(folder, RECORDS))
+    for name, paths in fleet_files(workspace.root, RECORDS).items():
+        yield from _files(name, paths)
     for name, folder in (("profiles", workspace.profiles), ("templates", workspace.templates)):
         yield from _files(name, _newest(folder, RECORDS))
     for name, folder in (("logs", workspace.logs), ("logs/answers", workspace.answer_logs),
-                         ("logs/local", workspace.local_queue)):
+                         *fleet_logs(workspace.root).items(), ("logs/local", workspace.local_queue)):
         for path in _newest(folder, LOGS):
             if folder != workspace.local_queue or path.suffix in (".log", ".json"):
                 yield f"{name}/{path.name}", log_end(path, lines)

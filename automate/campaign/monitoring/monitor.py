@@ -17,6 +17,7 @@ from automate.campaign.chain_results import report_words
 from automate.campaign.kinds import runs_of
 from automate.campaign.monitoring import outlook
 from automate.campaign.monitoring.failures import Failure, failure
+from automate.campaign.monitoring.fleets import Fleets
 from automate.campaign.monitoring.lines import answer_lines, bare_line, batch_lines, job_line, latest_views, model_line
 from automate.campaign.monitoring.picture import (
     ICONS,
@@ -72,6 +73,7 @@ class Watch:
         self._replied: Mark = ()
         self._replies: AnswerCounts | None = None
         self._failures: dict[Mark, Failure] = {}
+        self._fleets = Fleets()
 
     def look(self) -> Snapshot:
         """One look at everything."""
@@ -101,7 +103,8 @@ class Watch:
             batches=batch_lines(workspace, state, models, answers), rates=speed, queue=queue,
             finish=outlook.finish(workspace, state.of_kind("judge"), due, runs_of(runs, "judge"), now),
             bad_nodes=outlook.bad_nodes(workspace, runs),
-            gpu_hours=used, gpu_hours_set_aside=reserved, max_gpu_hours=workspace.settings.limits.max_gpu_hours)
+            gpu_hours=used, gpu_hours_set_aside=reserved, max_gpu_hours=workspace.settings.limits.max_gpu_hours,
+            fleets=self._fleets.look(workspace, state.also, now))
 
     def _open(self, problems: list[str]) -> Workspace:
         """The workspace, opened anew where its settings file was written since."""
@@ -118,7 +121,7 @@ class Watch:
     def _ask(self, workspace: Workspace, problems: list[str]) -> Queue:
         """Take in plans, submissions and jobs; what was known before stays where that can't be done."""
         try:
-            state = look(workspace, max_age=ASK_EVERY)
+            state = look(workspace, max_age=ASK_EVERY, also=self._fleets.find(workspace, problems))
         except (FlockError, OSError) as error:
             if self._strict:
                 raise

@@ -10,6 +10,7 @@ from typing import Any
 
 from automate.campaign.monitoring.failures import Failure
 from automate.campaign.monitoring.vitals import GpuLine, Rates, ServerLine
+from automate.fleets.status import FleetStatus
 
 SCHEMA = 1
 ICONS = {"complete": "✅", "partial": "🟡", "waiting": "🟡", "unknown": "❔", "no answers": "❌", "incomplete": "🟠"}
@@ -168,6 +169,7 @@ class Snapshot:
     queue: Queue = field(default_factory=Queue)
     answers: tuple[AnswerLine, ...] = ()
     report: str = ""
+    fleets: tuple[FleetStatus, ...] = ()
 
     def jobs(self, kind: str) -> tuple[tuple[JobLine, ...], tuple[JobLine, ...], tuple[JobLine, ...]]:
         """Jobs of a kind of work: running, pending, unknown."""

@@ -15,6 +15,7 @@ from automate.campaign.monitoring.vitals import PLAYING
 from automate.cli.views import words
 from automate.cli.views.blocks import Block, beside, fit, ranges, table, titled
 from automate.cli.views.cells import Column, clean, cut, fold, middle
+from automate.cli.views.fleet_blocks import fleet_blocks
 from automate.cli.views.marks import Marks
 from automate.cli.views.numbers import NONE, moment, percent, short, size
 
@@ -45,10 +46,9 @@ RUNNING, FAILURES, MODELS, PENDING, UNKNOWN, NODES, WAITING, PROBLEMS, LOGS, ANS
 
 
 def _blocks(snap: Snapshot, width: int, marks: Marks) -> list[Block]:
-    found = [_running(snap, width, marks), _pending(snap, width), *_generation(snap, width, marks),
-             _unknown(snap, width), _waiting(snap, width), _failures(snap, width), _nodes(snap, width),
-             _models(snap, width, marks), _problems(snap, width),
-             _logs(snap, width)]
+    found = [_running(snap, width, marks), *fleet_blocks(snap.fleets, width, marks, RUNNING), _pending(snap, width),
+             *_generation(snap, width, marks), _unknown(snap, width), _waiting(snap, width), _failures(snap, width),
+             _nodes(snap, width), _models(snap, width, marks), _problems(snap, width), _logs(snap, width)]
     return [block for block in found if block.rows or block.rank in (RUNNING, MODELS)]
 
 

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from automate.campaign.monitoring.picture import ICONS
 from automate.cli.views import words
 from automate.cli.views.cells import Column, clean, cut, fold, row, widths
+from automate.cli.views.fleets import fleet_lines
 from automate.cli.views.numbers import moment, size
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ NAME = 47
 
 def lines(snap: Snapshot, width: int = UNLIMITED) -> Iterator[str]:
     """The text, no line of it wider than `width` cells."""
-    for part in (_head, _jobs, _generation, _baseline, _answers, _progress, _models, _failures,
+    for part in (_head, _jobs, _fleets, _generation, _baseline, _answers, _progress, _models, _failures,
                  _nodes, _waiting, _problems, _logs):
         for line in part(snap, width):
             yield cut(clean(line), width)
@@ -51,6 +52,15 @@ def _jobs(snap: Snapshot, width: int) -> Iterable[str]:
     if snap.unknown:
         yield from _section("❔ Jobs in an unknown state", snap.unknown, width)
     yield ""
+
+
+def _fleets(snap: Snapshot, width: int) -> Iterable[str]:
+    """Fleets of model servers, where there are any; of one that is over what it came to."""
+    for fleet in snap.fleets:
+        first, *rest = [line.plain for line in fleet_lines(fleet, width, short=fleet.state == "over")]
+        yield f"🛰  {first}"
+        yield from rest
+        yield ""
 
 
 def _generation(snap: Snapshot, width: int) -> Iterable[str]:
@@ -247,6 +257,7 @@ def short_line(snap: Snapshot) -> str:
     parts = [f"{totals['games']} of {totals['wanted']} games", *([words.answers(snap)] if snap.answers else []),
              f"{len(snap.running)} running, {len(snap.pending)} pending"
              + (f", {len(snap.unknown)} unknown" if snap.unknown else "")]
+    parts += [f"fleet {one.name}: {one.ready} of {one.wanted} ready" for one in snap.fleets if one.state != "over"]
     speed = dict(words.speed(snap.rates))
     parts += [f"{speed['games/s']} games/s"] if "games/s" in speed and snap.running else []
     parts += [part for part in (words.ends(snap), words.nulls(snap.nulls)) if part]

@@ -4,20 +4,53 @@ Never read or written here; a record of another version keeps the keys that this
 
 from __future__ import annotations
 
+import ipaddress
+import math
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Self, TypeVar
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from automate.claims import Holder
 from automate.errors import DataError
 
+T = TypeVar("T")
 State = Literal["ready", "draining"]
 Executor = Literal["slurm", "local"]
 
 
-def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    names = {one.name for one in fields(cls)}
-    return {name: value for name, value in data.items() if name in names}
+_HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\Z", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,120}\Z", re.ASCII)
+
+
+def is_host(text: str) -> bool:
+    """Whether a text is a host name or an IP address, without port, brackets or zone."""
+    try:
+        return "%" not in text and bool(ipaddress.ip_address(text))
+    except ValueError:
+        return bool(_HOST.match(text))
+
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+def _of(cls: type[T], data: Mapping[str, Any]) -> T:
+    """A record from JSON, every value of its own type; unknown keys are left out. Raises ValueError, TypeError."""
+    if cls not in _ADAPTERS:
+        _ADAPTERS[cls] = TypeAdapter(cls)
+    found: T = _ADAPTERS[cls].validate_json(orjson.dumps(data), strict=True)
+    return found
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a record, in one line, without its values."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+    return str(error)
 
 
 @dataclass(frozen=True)
@@ -50,7 +83,8 @@ class Group:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        return cls(**{**_known(cls, data), "also": tuple(data.get("also", ()))})
+        """From JSON. Raises ValueError, TypeError."""
+        return _of(cls, data)
 
 
 @dataclass(frozen=True)
@@ -87,28 +121,57 @@ class FleetSpec:
     def of(cls, data: Mapping[str, Any], where: str) -> Self:
         """From JSON. Raises DataError."""
         try:
-            return cls(**{**_known(cls, data), "groups": tuple(Group.of(one) for one in data["groups"])})
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"not a fleet of flock-hpc ({error!r})", where=where,
+            spec = _of(cls, data)
+            numbers = [group.number for group in spec.groups]
+            if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0:
+                raise ValueError("its groups have no numbers of their own")
+            if not all(0 < value < math.inf for value in (spec.heartbeat, spec.stale, spec.idle, spec.patience)):
+                raise ValueError("a time of it is no number of seconds")
+        except (ValueError, TypeError) as error:
+            raise DataError(f"not a fleet of flock-hpc ({_why(error)})", where=where,
                             todo="stop its jobs, move the folder away, and serve again") from error
+        return spec
 
 
 @dataclass(frozen=True)
 class Wish:
-    """How many workers of each group are wanted now (by group number), and whether the fleet is to end."""
+    """How many workers of each group are wanted now (by group number), and whether the fleet is to end.
+
+    `bounds`: least and most of groups for which somebody said so since the fleet was made; `dropped`: jobs whose end
+    by scancel has lowered what is wanted.
+    """
 
     wanted: Mapping[int, int] = field(default_factory=dict)
     stop: bool = False
     changed: float = 0.0
+    bounds: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+
+    def bounds_of(self, group: Group) -> tuple[int, int]:
+        """The least and the most workers of a group."""
+        return self.bounds.get(group.number, (group.least, group.most))
+
+    def wanted_of(self, group: Group) -> int:
+        """How many workers of a group are wanted; the least where nobody said."""
+        return 0 if self.stop else self.wanted.get(group.number, self.bounds_of(group)[0])
 
     def as_json(self) -> dict[str, Any]:
         return {"wanted": {str(number): count for number, count in self.wanted.items()}, "stop": self.stop,
-                "changed": self.changed}
+                "changed": self.changed, "bounds": {str(number): list(two) for number, two in self.bounds.items()},
+                "dropped": list(self.dropped)}
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Self:
-        wanted = {int(number): int(count) for number, count in data.get("wanted", {}).items()}
-        return cls(wanted, bool(data.get("stop")), float(data.get("changed", 0.0)))
+    def of(cls, data: Mapping[str, Any], where: str = "wish.json") -> Self:
+        """From JSON. Raises DataError."""
+        try:
+            wish = _of(cls, data)
+            counts = [*wish.wanted.values(), *(count for two in wish.bounds.values() for count in two)]
+            if min(counts, default=0) < 0:
+                raise ValueError("a count that is none")
+        except (ValueError, TypeError) as error:
+            raise DataError(f"not what is wished of a fleet ({_why(error)})", where=where,
+                            todo="remove the file, and say anew what is wanted ('flock-hpc serve --scale')") from error
+        return wish
 
 
 @dataclass(frozen=True)
@@ -136,9 +199,9 @@ class WorkerRecord:
     """A registered worker, by its own word. `id` and `nonce` are new at each start of its server.
 
     `host`, `port`: where its relay listens, by TLS with a certificate of the fleet's authority for `host`. `beat`
-    counts heartbeats: a record whose `beat` rises is alive, whatever any clock says. `time` and `until` (the job's time limit)
-    are the worker's own clock, epoch seconds. `running`, `waiting`: requests, by the server's metrics; `in_flight`: by
-    the relay; `prefix_hits`, `prefix_queries`: tokens so far.
+    counts heartbeats: a record whose `beat` changes is alive, whatever any clock says. `time`, `since` and `until` (the
+    job's time limit) are the worker's own clock, epoch seconds. `running`, `waiting`: requests, by the server's
+    metrics; `in_flight`: by the relay; `prefix_hits`, `prefix_queries`: tokens so far.
     """
 
     id: str
@@ -189,7 +252,12 @@ class WorkerRecord:
     def of(cls, data: Mapping[str, Any], where: str) -> Self:
         """From JSON. Raises DataError."""
         try:
-            return cls(**{**_known(cls, data), "holder": Holder(**data["holder"]), "also": tuple(data.get("also", ())),
-                          "spent": Spent(**data.get("spent", {}))})
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"not a worker of flock-hpc ({error!r})", where=where, todo="remove the file") from error
+            record = _of(cls, data)
+            if not _NAME.match(record.id) or ".." in record.id:
+                raise ValueError("id: no name of a worker")
+            if not is_host(record.host) or not 0 < record.port < 1 << 16:
+                raise ValueError("host, port: no address")
+        except (ValueError, TypeError) as error:
+            raise DataError(f"not a worker of flock-hpc ({_why(error)})", where=where,
+                            todo="remove the file") from error
+        return record

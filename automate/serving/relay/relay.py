@@ -1,83 +1,96 @@
 """An HTTP/1.1 relay: asks for the key, chooses where a request goes, passes it on and the reply back as it comes.
 
-Never passes a request without the key on, and never keeps more than one request of a connection."""
+Never passes a request without the key on, and never has more than one request of a connection on its way."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ssl
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import astuple
 
+from automate.serving.relay.client import Client, House, Patience
+from automate.serving.relay.exchange import Trade
+from automate.serving.relay.listening import listen, room
+from automate.serving.relay.requests import RequestReader
+from automate.serving.relay.terms import Answer, Asked, Counting, Pick, Quick, Target
+from automate.serving.relay.upstream import Pool
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A whole request that came with the key: method, path with query, its model (of the JSON body), body."""
+__all__ = ["Answer", "Asked", "Counting", "Patience", "Pick", "Quick", "Relay", "Target"]
 
-    method: str
-    path: str
-    model: str | None
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a request goes: a Unix socket, or host and port without TLS. `own`: its process must be this user's."""
-
-    uds: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 0
-    own: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer of the relay's own."""
-
-    status: int
-    body: bytes
-    content_type: str = "application/json"
-    retry_after: float | None = None
-
-
-Pick = Callable[[Asked], Awaitable["Target | Answer"]]
-"""Chooses for each request; may wait."""
-
-
-class Counting(Protocol):
-    """Told of each request that is passed on."""
-
-    def began(self) -> None:
-        """A request was passed on."""
-
-    def ended(self) -> None:
-        """It ended, however it ended."""
+_BACKLOG = 4096
+_HANDSHAKE = 15.0
+_SWEEP = 1.0
+_RETRY_AFTER = 5.0
+_PATIENCE = Patience()
 
 
 class Relay:
     """Listens at one address. `start()`, later `drain()` and `close()`.
 
     `open_paths`: GET paths that need no key (/health). A request without the key is answered with 401 in OpenAI's
-    shape; one whose upstream can't be reached with 502.
+    shape; one whose upstream can't be reached with 502. `quick`: asked before `pick`, and may choose at once, which
+    spares a task; `largest`: bytes of a request's body; `most`: connections at once, None for half of what the
+    process may open: where there are more, the oldest that has not shown the key is closed.
     """
 
     def __init__(self, key: str, pick: Pick, *, tls: ssl.SSLContext | None = None, counting: Counting | None = None,
-                 open_paths: frozenset[str] = frozenset({"/health"}), largest: int = 64 << 20) -> None:
-        raise NotImplementedError
+                 open_paths: frozenset[str] = frozenset({"/health"}), largest: int = 64 << 20,
+                 quick: Quick | None = None, patience: Patience = _PATIENCE, most: int | None = None) -> None:
+        secret, free = key.encode(), frozenset(path.encode() for path in open_paths)
+        if not secret:
+            raise ValueError("a relay needs a key")
+        self._tls, self._pool = tls, Pool()
+        self._trade = Trade(pick, quick, counting, self._pool)
+        self._house = House(self._trade, lambda: RequestReader(secret, free, largest),
+                            most or room(), patience)
+        self._pause = min(_SWEEP, *astuple(patience))
+        self._server: asyncio.AbstractServer | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
 
-    async def start(self, host: str, port: int = 0) -> int:
-        """Listen; the port. Raises ConfigError where the address is taken or is not this machine's."""
-        raise NotImplementedError
+    async def start(self, host: str, port: int = 0, *, setting: str = "fleet.router") -> int:
+        """Listen; the port. Raises ConfigError where the address is taken or is not this machine's.
+
+        `setting`: under which key of flock-hpc.yaml the host and port stand, for the error's text.
+        """
+        loop = asyncio.get_running_loop()
+        bound = await listen(host, port, setting)
+        number = int(bound.getsockname()[1])
+        self._server = await loop.create_server(lambda: Client(self._house), sock=bound, backlog=_BACKLOG,
+                                                ssl=self._tls,
+                                                ssl_handshake_timeout=_HANDSHAKE if self._tls else None)
+        self._sweep()
+        return number
 
     @property
     def in_flight(self) -> int:
         """Requests that are passed on and not answered yet."""
-        raise NotImplementedError
+        return self._trade.passed
 
     async def drain(self, grace: float) -> None:
         """Take no new requests (503, Retry-After), and wait until those in flight have ended, at most `grace` s."""
-        raise NotImplementedError
+        self._house.draining = _RETRY_AFTER
+        self._house.idle.clear()
+        if self._house.busy:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await self._house.idle.wait()
 
     async def close(self) -> None:
         """Close every connection."""
-        raise NotImplementedError
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._server is not None:
+            self._server.close()
+        for client in list(self._house.clients):
+            client.close()
+        self._pool.close()
+        await asyncio.sleep(0)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for client in list(self._house.clients):
+            client.check(now)
+        self._pool.sweep(now)
+        self._sweeper = loop.call_later(self._pause, self._sweep)
