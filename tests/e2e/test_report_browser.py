@@ -268,7 +268,7 @@ def test_real_answers_of_a_campaign(browser: Browser, tmp_path: Path) -> None:
     page = watched.page
     page.get_by_role("link", name=TULU[2]).first.click()
     page.fill("#search", "zig program")
-    expect(page.locator("#games-count")).to_have_text(re.compile(r"^\d{1,2} of 750 "))  # the list is made anew a moment later
+    expect(page.locator("#games-count")).to_have_text(re.compile(r"^\d{1,2} of 750 "))
     page.locator("#games-list summary").first.click()
     assert "Rehearsal verdict; it means nothing" in page.locator("#games-list .body").first.inner_text()
     page.fill("#search", "")
