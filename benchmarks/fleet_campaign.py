@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -64,6 +66,10 @@ def workspace(folder: Path, args: argparse.Namespace) -> tuple[Path, list[str]]:
         shutil.copyfile(bench_file(root, "model_answer", f"{name.partition('-copy')[0]}.jsonl"),
                         bench_file(root, "model_answer", f"{name}.jsonl"))
     (root / "arena_hard_models_to_test.txt").write_text("\n".join(names) + "\n")
+    file = root / "arena-hard-auto" / "config" / "api_config.yaml"
+    known = yaml.safe_load(file.read_text())
+    known |= {name: dict(known[name.partition("-copy")[0]]) for name in names}
+    file.write_text(yaml.safe_dump(known))
     return root, names
 
 
