@@ -53,8 +53,9 @@ def router(workspace_dir: Path | None, name: str | None, tls: bool,
 def only(root: Path, name: str | None) -> str:
     """The fleet that is meant. Raises ConfigError where that isn't clear."""
     from automate.errors import ConfigError
-    from automate.fleets.jobs import fleets_of
+    from automate.fleets.jobs import fleets_of, refuse_others
 
+    refuse_others(root, name)
     found = fleets_of(root)
     if name is not None and name in found:
         return name

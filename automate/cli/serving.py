@@ -94,7 +94,8 @@ def _start(workspace: Workspace, models: tuple[str, ...], name: str | None, *, r
     console = make_console()
     least, most = parse_replicas(str(replicas) if replicas is not None else "1")
     cluster = pick_cluster(workspace, str(executor) if executor else None)
-    spec, scripts = spec_of(workspace, models, least, most, name=name or DEFAULT, executor=cluster.kind)
+    spec, scripts = spec_of(workspace, models, least, most, name=DEFAULT if name is None else name,
+                            executor=cluster.kind)
     if not submit:
         write_scripts(workspace, cluster, spec, scripts)
         _print_spec(console, workspace, spec)
@@ -222,22 +223,31 @@ def _show(workspace: Workspace, name: str | None, *, as_json: bool) -> int:
     import json
     from dataclasses import asdict
 
-    from automate.campaign.fleets.serving import open_fleets, status_of
+    from rich.markup import escape
+
+    from automate.campaign.fleets.serving import open_fleets, status_of, warnings_of
     from automate.cli.checks import make_console
     from automate.cli.views.fleets import fleet_table
+    from automate.fleets.jobs import fleets_of_others, theirs
 
-    names = open_fleets(workspace.root, name)
-    found = [status_of(workspace, one) for one in names]
+    found = [status_of(workspace, one) for one in open_fleets(workspace.root, name)]
+    others = fleets_of_others(workspace.root) if name is None else {}
+    warnings = warnings_of(workspace.root, [one.name for one in found if one.state != "over"])
     if as_json:
-        click.echo(json.dumps({"fleets": [asdict(one) for one in found]}, indent=2, ensure_ascii=False, default=str))
+        document = {"fleets": [asdict(one) for one in found], "others": others, "warnings": warnings}
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
         return 0
     console = make_console()
-    if not found:
+    for other, user in others.items():
+        console.print(theirs(other, user), markup=False, soft_wrap=True)
+    if not found and not others:
         console.print("There is no fleet in this workspace. Start one with "
                       "[bold]flock-hpc serve MODEL --replicas N --submit[/].")
     for number, one in enumerate(found):
         if number:
             console.print()
+        if one.name in warnings:
+            console.print(f"[red]not safe:[/] {escape(warnings[one.name])}", soft_wrap=True)
         console.print(fleet_table(one))
     return 0
 

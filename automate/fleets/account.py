@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from automate.errors import StorageError
 from automate.fleet_places import FleetPlaces
-from automate.journal import read_json
 from automate.processes import process_start
+from automate.serving.fleet.files import read_or_none
 from automate.serving.fleet.records import Spent
 
 Clock = Callable[[], float]
@@ -91,8 +90,8 @@ def read_worker_runs(places: FleetPlaces) -> list[dict[str, Any]]:
     found = []
     for path in sorted(places.runs.glob("*.json")):
         try:
-            record = read_json(path)
-        except StorageError:
+            record = read_or_none(path)
+        except OSError:
             continue  # one that can't be read takes nothing from the others
         found += [record] if record is not None else []
     return found

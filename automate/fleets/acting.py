@@ -48,12 +48,12 @@ def act(places: FleetPlaces, spec: FleetSpec, cluster: Cluster, group: Group, de
         done: Scaled, exclude: str | None = None) -> None:
     """Do it, and add to `done` what came of it. Raises ConfigError where the fleet has been made anew."""
     wish_for(places, {group.number: decision.wanted}, decision.cancel)
-    if decision.cancel:
-        done.problems += cluster.cancel(list(decision.cancel))
-        done.cancelled += decision.cancel
     for worker in decision.retire:
         retire(places, worker)
         done.retired.append(worker)
+    if decision.cancel:
+        done.problems += cluster.cancel(list(decision.cancel))
+        done.cancelled += decision.cancel
     if decision.ask:
         _ask(places, spec, cluster, group, decision.ask, by, done, exclude)
 

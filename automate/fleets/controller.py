@@ -4,7 +4,6 @@ Never acts on an old look, and writes nothing where nothing changes."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from automate.cluster.submit import SubmissionBook, settle_open
 from automate.errors import ClaimedError, FlockError
 from automate.fleet_places import FleetPlaces
 from automate.fleets.acting import Scaled, act, wish_for
+from automate.fleets.aside import aside
 from automate.fleets.jobs import alive_of, cancel, submissions_of
 from automate.fleets.looking import Look, given_up, look, view_of
 from automate.fleets.outlook import outlook, outlook_of
@@ -72,10 +72,11 @@ class Controller:
         self._beaten: tuple[str, float, float] | None = None
         self._known: dict[str, JobStatus] = {}
         self._said: set[str] = set()
+        self._closed = False
 
     async def turn(self) -> None:
         """Look, decide, and act if there is anything to do. What goes wrong is said, once, and tried again."""
-        await asyncio.to_thread(self.step)
+        await aside(self.step)
 
     def step(self) -> None:
         """The same in this thread."""
@@ -89,8 +90,14 @@ class Controller:
         except FlockError as error:
             self._say_once(f"the fleet can't be kept up now: {error.what}")
 
+    @property
+    def controls(self) -> bool:
+        """Whether it holds the control claim between its turns."""
+        return self._claim is not None
+
     def close(self) -> None:
-        """Give control up; a second call does nothing."""
+        """Give control up, also before a turn that hangs has come to its end; a second call does nothing."""
+        self._closed = True
         if self._claim is not None:
             self._claim.release()
             self._claim = None
@@ -149,6 +156,8 @@ class Controller:
     # --- a turn -----------------------------------------------------------------------------------
     def _work(self) -> None:
         plan = self._plan(self._look())
+        if self._closed:
+            return
         for decision in plan.decisions.values():
             if decision.why and not decision.acts:
                 self._say_once(decision.why)

@@ -27,6 +27,7 @@ MARGIN = 15.0
 STARTS = 20
 """How often one job is started at most."""
 OK, FAILED, TOLD = 0, 1, 143
+NO_ROOM = "limits.max_gpu_hours leaves no room for another start"
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,11 @@ def go_on(why: str, own: OwnJob | None, *, starts: int, ever_ready: bool, unwant
     if own is not None and own.requeue is False:
         return Next("none", f"{why}; requeue is off for this job")
     return Next("requeue", f"{why}: start {starts + 1} of at most {STARTS}")
+
+
+def held_back(why: str, reason: str) -> Next:
+    """No other start, though why it ended would allow one."""
+    return Next("none", f"{why}; not put into the queue again: {reason}")
 
 
 def status_of(why: str | None, step: Next | None, stopped: bool) -> int:

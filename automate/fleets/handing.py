@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from automate import claims
@@ -14,7 +14,7 @@ from automate.cluster.base import Cluster
 from automate.cluster.submit import SubmissionBook, settle_open
 from automate.errors import ClaimedError, ConfigError, StorageError
 from automate.fleet_places import FleetPlaces
-from automate.fleets.acting import Scaled, act
+from automate.fleets.acting import Scaled, act, wish_for
 from automate.fleets.jobs import (
     AT_ONCE,
     WorkerJob,
@@ -29,7 +29,7 @@ from automate.fleets.jobs import (
     submissions_of,
     submit_workers,
 )
-from automate.fleets.looking import look, view_of
+from automate.fleets.looking import given_up, look, view_of
 from automate.fleets.scaling import decide
 from automate.journal import replace_file, write_json
 from automate.serving.fleet.keys import make_secrets
@@ -38,7 +38,7 @@ from automate.serving.fleet.registry import Watch, read_spec, read_wish, write_w
 
 __all__ = ["AT_ONCE", "Scaled", "Stopped", "WorkerJob", "alive_of", "cancel", "check_fleet", "cluster_of", "control",
            "fleets_of", "is_over", "job_name", "jobs_of", "make_fleet", "make_home", "refuse_alive", "scale",
-           "stop", "submissions_of", "submit_workers"]
+           "stop", "submissions_of", "submit_workers", "wish_stop"]
 
 STALE = 5.0
 """Seconds after its last beat in which the control claim of one who is gone is not broken."""
@@ -178,6 +178,7 @@ def _scaled_wish(places: FleetPlaces, wanted: Mapping[int, int], bounds: Mapping
 def _match(places: FleetPlaces, spec: FleetSpec, cluster: Cluster, wanted: Mapping[int, int], done: Scaled, by: str,
            exclude: str | None) -> None:
     now = look(places, spec, cluster, Watch(places, spec, alive_of(cluster), version=spec.version))
+    wish_for(places, {}, list(given_up(now)))  # what is wanted now is so in spite of these
     for group in spec.groups:
         if group.number in wanted:
             count = wanted[group.number]
@@ -185,26 +186,32 @@ def _match(places: FleetPlaces, spec: FleetSpec, cluster: Cluster, wanted: Mappi
             act(places, spec, cluster, group, decide(view), by=by, done=done, exclude=exclude)
 
 
-def stop(places: FleetPlaces, spec: FleetSpec, cluster: Cluster, *, now: bool = False, patience: float = 5.0,
-         sleep: Callable[[float], None] = time.sleep) -> Stopped:
+def stop(places: FleetPlaces, spec: FleetSpec, cluster: Cluster, *, now: bool = False, by: str = "user",
+         patience: float = 5.0, sleep: Callable[[float], None] = time.sleep) -> Stopped:
     """End the fleet: jobs that wait are cancelled, servers finish what they have and end; with `now` all are cancelled.
 
-    Also where another is in control: what it hands over meanwhile sees the wish, and ends.
+    Also where another is in control: what it hands over meanwhile sees the wish, and ends. `by`: who ends it (user,
+    engine); an engine that uses the fleet takes another engine's stop back, but not a user's.
     """
-    try:
-        with control(places, cluster, patience=patience, sleep=sleep):
-            _wish_stop(places)
+    with contextlib.ExitStack() as stack:
+        held = None
+        with contextlib.suppress(ClaimedError):
+            held = stack.enter_context(control(places, cluster, patience=patience, sleep=sleep))
+        wish_stop(places, by)
+        if held is not None:
             settle_open(SubmissionBook(places.submissions), cluster)
-    except ClaimedError:
-        _wish_stop(places)
-    acting = [one for one in jobs_of(places, cluster, spec) if one.status.may_act]
-    ended = [one.job for one in acting if now or one.status.state.queued]
-    problems = cancel(cluster, ended)
-    _wish_stop(places)  # one who was in control may have written a wish of before
+        acting = [one for one in jobs_of(places, cluster, spec) if one.status.may_act]
+        ended = [one.job for one in acting if now or one.status.state.queued]
+        wish_stop(places, by, ended)  # again: one who was in control may have written a wish of before
+        problems = cancel(cluster, ended)
+        wish_stop(places, by, ended)
     return Stopped(tuple(ended), tuple(one.job for one in acting if one.job not in ended), tuple(problems))
 
 
-def _wish_stop(places: FleetPlaces) -> None:
+def wish_stop(places: FleetPlaces, by: str, cancelled: Sequence[str] = ()) -> None:
+    """Write down that the fleet is to end, by whom, and which jobs are cancelled for it; a user's word stands."""
     old = read_wish(places)
-    if not old.stop:
-        write_wish(places, replace(old, stop=True, changed=time.time()))
+    by = old.stopped_by or by if old.stop and by != "user" else by
+    dropped = (*old.dropped, *(job for job in cancelled if job not in old.dropped))
+    if (old.stop, old.stopped_by, old.dropped) != (True, by, dropped):
+        write_wish(places, replace(old, stop=True, stopped_by=by, dropped=dropped, changed=time.time()))

@@ -5,6 +5,7 @@ Never decides how many there are to be."""
 from __future__ import annotations
 
 import hashlib
+import pwd
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,10 +51,55 @@ def check_fleet(name: str) -> str:
 
 
 def fleets_of(root: Path) -> list[str]:
-    """Names of the fleets of a workspace, over or not, sorted."""
-    folder = fleets_folder(root)
-    found = folder.iterdir() if folder.is_dir() else iter(())
-    return sorted(path.name for path in found if _NAME.fullmatch(path.name) and (path / "fleet.json").is_file())
+    """Names of the fleets of a workspace that this user can look into, over or not, sorted."""
+    return [path.name for path in _folders(root) if _holds_spec(path)]
+
+
+def fleets_of_others(root: Path) -> dict[str, str]:
+    """Fleets that are closed to this user, as those of other users are: whose each one is, by its name."""
+    return {path.name: owner_of(path) for path in _folders(root) if _holds_spec(path) is None}
+
+
+def theirs(name: str, user: str) -> str:
+    """What is said of another user's fleet."""
+    return f"the fleet '{name}' is {user}'s: only they can see and use it"
+
+
+def refuse_others(root: Path, name: str | None) -> None:
+    """Raises ConfigError where the fleet of this name is another user's; without a name, where all there are so."""
+    others = fleets_of_others(root)
+    if name is None and others and not fleets_of(root):
+        name = next(iter(others))
+    if name is not None and name in others:
+        raise ConfigError(theirs(name, others[name]), where=str(fleets_folder(root) / name),
+                          todo="make one of your own under another name: 'flock-hpc serve MODEL --name NAME --submit'")
+
+
+def owner_of(path: Path) -> str:
+    """The user whose a file is, by name where the system knows it."""
+    try:
+        uid = path.lstat().st_uid
+        return pwd.getpwuid(uid).pw_name
+    except OSError:
+        return "another user"
+    except KeyError:
+        return f"the user {uid}"
+
+
+def _folders(root: Path) -> list[Path]:
+    """What may be a fleet's folder, by name; nothing where this user may not see what there is."""
+    try:
+        return sorted(path for path in fleets_folder(root).iterdir() if _NAME.fullmatch(path.name))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _holds_spec(folder: Path) -> bool | None:
+    """Whether a fleet lies there; None where the folder is closed to this user."""
+    try:
+        return (folder / "fleet.json").is_file()
+    except PermissionError:
+        return None
 
 
 def cluster_of(root: Path, executor: str) -> Cluster:

@@ -48,6 +48,7 @@ class Life:
     prepare: Callable[[], Mapping[str, str]] | None = None
     control: Callable[[], Awaitable[None]] | None = None
     age: float = 0.0
+    may_go_on: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:
         self.holder = myself(self.environ)

@@ -12,7 +12,7 @@ from automate.cluster.base import Cluster
 from automate.cluster.queue import JobState, JobStatus
 from automate.fleet_places import FleetPlaces
 from automate.fleets.account import read_worker_runs
-from automate.fleets.ending import IDLE, RETIRED, STOPPED, UNUSED
+from automate.fleets.ending import CANCELLED, IDLE, RETIRED, STOPPED, UNUSED
 from automate.fleets.jobs import WorkerJob, jobs_of
 from automate.fleets.scaling import Demand, GroupView, Server
 from automate.serving.fleet.records import FleetSpec, Group, Wish
@@ -58,17 +58,17 @@ def view_of(now: Look, group: Group, *, demand: Demand | None = None, ends: bool
     held = 0
     by_job = {one.record.job: one for one in now.seen.values() if one.life != "gone"}
     for order, one in enumerate(now.of_group(group)):
-        if not one.status.may_act or one.status.state is JobState.COMPLETING:
-            continue
         found = by_job.get(one.job)
-        if one.status.state.queued:
+        if one.status.state is JobState.COMPLETING:
+            held += _last(now.runs, one.job).get("why") == CANCELLED  # fewer are wanted as soon as it has ended
+        elif not one.status.may_act:
+            continue
+        elif one.status.state.queued:
             queued.append(one.job)
         elif found is not None and found.record.id in now.retired:
             continue
         elif found is not None and found.usable:
-            record = found.record
-            ready.append(Server(record.id, one.job, max(record.in_flight, record.running or 0.0),
-                                record.waiting or 0.0, now.quiet.get(record.id, 0.0), float(order)))
+            ready.append(_server(found, now, order))
         elif found is None and _goes(now.runs, one.job):
             continue
         elif found is None and one.status.state.active and not _is_ending(now.runs, one.job):
@@ -77,8 +77,16 @@ def view_of(now: Look, group: Group, *, demand: Demand | None = None, ends: bool
             held += 1
     least, most = now.wish.bounds_of(group)
     failed = tuple(one.job for one in failed_starts(now.jobs, now.runs, group))
+    beside = tuple(_server(one, now, 0) for one in now.seen.values()
+                   if one.usable and not one.record.job and one.record.group == group.number)
     return GroupView(least, most, now.wish.wanted_of(group), tuple(queued), tuple(loading), tuple(ready), held, demand,
-                     ends, slow, failed, trouble(now.jobs, now.runs, group), idle)
+                     ends, slow, failed, trouble(now.jobs, now.runs, group), idle, beside)
+
+
+def _server(one: Seen, now: Look, order: int) -> Server:
+    record = one.record
+    return Server(record.id, record.job or "", max(record.in_flight, record.running or 0.0), record.waiting or 0.0,
+                  now.quiet.get(record.id, 0.0), float(order))
 
 
 def _is_ending(runs: Sequence[Run], job: str) -> bool:
@@ -96,17 +104,18 @@ def _last(runs: Sequence[Run], job: str) -> Run:
 
 
 def given_up(now: Look) -> dict[str, int]:
-    """Jobs that ended because nobody needed them, or somebody cancelled them by hand, with their groups.
+    """Jobs that end or ended because nobody needed them, or that somebody cancelled by hand, with their groups.
 
     Each lowers what is wanted, once: `Wish.dropped` names those that have.
     """
-    whys = {str(run.get("job")): run.get("why") for run in now.runs}
-    found = {}
-    for one in now.jobs:
-        ended = one.status.state.ended and one.job not in now.wish.dropped
-        if ended and (one.status.state is JobState.CANCELLED or whys.get(one.job) in (IDLE, UNUSED)):
-            found[one.job] = one.group
-    return found
+    return {one.job: one.group for one in now.jobs
+            if one.job not in now.wish.dropped and (one.status.state is JobState.CANCELLED or _needless(one, now.runs))}
+
+
+def _needless(one: WorkerJob, runs: Sequence[Run]) -> bool:
+    """Whether nobody needed it: by its last word, also before the cluster says that it has ended."""
+    ends = one.status.state.ended or (not one.status.state.queued and _is_ending(runs, one.job))
+    return ends and _last(runs, one.job).get("why") in (IDLE, UNUSED)
 
 
 # --- starts that fail ---------------------------------------------------------------------------------

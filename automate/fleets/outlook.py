@@ -4,7 +4,6 @@ Only looks. What nobody can say is no reason to give up."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -13,6 +12,7 @@ from automate.cluster.limits import limit_words
 from automate.errors import FlockError, StorageError
 from automate.fleet_places import FleetPlaces
 from automate.fleets.account import read_worker_runs
+from automate.fleets.aside import aside
 from automate.fleets.jobs import WorkerJob, jobs_of, submissions_of
 from automate.fleets.looking import failed_starts, trouble
 from automate.serving.fleet.records import FleetSpec, Group
@@ -22,8 +22,12 @@ EVERY = 15.0
 Say = Callable[[str], None]
 
 
-def outlook(places: FleetPlaces, spec: FleetSpec, cluster: Cluster, model: str, *,
-            say: Say | None = None) -> str | None:
+Barred = Callable[[Group], str | None]
+"""Why no server of a group may be asked for, by limits that the cluster knows nothing of; None: one may."""
+
+
+def outlook(places: FleetPlaces, spec: FleetSpec, cluster: Cluster, model: str, *, say: Say | None = None,
+            barred: Barred | None = None) -> str | None:
     """Why there will be no server of this model; None while one waits, runs, or may still be asked for.
 
     `say`: told what the cluster says of the jobs that wait. Asks the cluster once.
@@ -45,7 +49,9 @@ def outlook(places: FleetPlaces, spec: FleetSpec, cluster: Cluster, model: str, 
         return None
     except FlockError:
         return None
-    return _of_group(places, spec, group, jobs, say)
+    why = _of_group(places, spec, group, jobs, say)
+    acting = any(one.group == group.number and one.status.may_act for one in jobs)
+    return why if why is not None or acting or barred is None else barred(group)
 
 
 def _of_group(places: FleetPlaces, spec: FleetSpec, group: Group, jobs: Sequence[WorkerJob],
@@ -90,8 +96,8 @@ def waiting_words(jobs: Sequence[WorkerJob]) -> str:
 
 
 def outlook_of(places: FleetPlaces, spec: FleetSpec, cluster: Cluster, model: str, *, say: Say | None = None,
-               clock: Callable[[], float] = time.monotonic, every: float | None = None
-               ) -> Callable[[], Awaitable[str | None]]:
+               clock: Callable[[], float] = time.monotonic, every: float | None = None,
+               barred: Barred | None = None) -> Callable[[], Awaitable[str | None]]:
     """`outlook` for one who asks often: asks the cluster at most every 15 s, in a thread, and says nothing twice."""
     pause = every if every is not None else (EVERY if cluster.kind == "slurm" else 1.0)
     told: set[str] = set()
@@ -105,7 +111,7 @@ def outlook_of(places: FleetPlaces, spec: FleetSpec, cluster: Cluster, model: st
     async def ask() -> str | None:
         nonlocal last
         if last is None or clock() - last[0] >= pause:
-            last = clock(), await asyncio.to_thread(outlook, places, spec, cluster, model, say=tell)
+            last = clock(), await aside(lambda: outlook(places, spec, cluster, model, say=tell, barred=barred))
         return last[1]
 
     return ask

@@ -12,14 +12,16 @@ from typing import Any, Literal, Protocol
 from automate.cluster.queue import JobState, JobStatus
 from automate.durations import seconds_of
 from automate.fleets.account import spent_of
+from automate.fleets.ending import SIGNALS
 from automate.serving.fleet.records import FleetSpec, Spent, WorkerRecord
 from automate.serving.fleet.registry import Seen
 
 Run = Mapping[str, Any]
-RowState = Literal["waiting", "loading", "ready", "draining", "silent", "unknown", "ended"]
+RowState = Literal["waiting", "loading", "ready", "draining", "refused", "silent", "unknown", "ended"]
 SKEW = 300.0
 """Seconds by which a start's clock may be behind that of whoever made the fleet."""
 _PHASES: dict[str, RowState] = {"ready": "ready", "draining": "draining", "ended": "draining"}
+_BESIDE = "ended with the engine that it stood beside"
 
 
 class Job(Protocol):
@@ -40,6 +42,7 @@ class WorkerRow:
     """A worker: a job that waits, one start of a server, or a start that has ended.
 
     Seconds. `age`: since its start; `left`: until its time limit; `prefix_hits`: share of prompt tokens, 0 to 1;
+    `spent`: what its start wrote down, and nothing where no start is its own; `gpus`: of that start, where it says so;
     `started` in epoch seconds by its own clock. `quiet`: it ended, and its last word was that it runs. `why`: why it
     ended, or why it is not used.
     """
@@ -60,6 +63,7 @@ class WorkerRow:
     left: float | None = None
     started: float | None = None
     spent: Spent = field(default_factory=Spent)
+    gpus: float | None = None
     deaths: tuple[str, ...] = ()
     why: str = ""
     error: str = ""
@@ -96,33 +100,62 @@ def _name(run: Run | None) -> str:
 
 def rows_of(spec: FleetSpec, jobs: Sequence[Job], seen: Mapping[str, Seen], runs: Sequence[Run],
             now: float) -> list[WorkerRow]:
-    """Registered workers, jobs whose server isn't registered, and starts that have ended.
+    """Registered workers, jobs whose server isn't registered, and starts that have ended: each start in one row.
 
     `runs`: oldest first; those of an earlier fleet of this name are left out. A server beside an engine has no job of
     its own: its start is told by its id.
     """
     by_job = {job.job: job for job in jobs}
-    runs = [run for run in runs if _own(spec, run, by_job)]
-    newest = {text(run, "job"): run for run in runs if text(run, "job")}
-    by_name = {_name(run): run for run in runs}
-    rows, known = [], set()
-    for one in seen.values():
-        run = by_name.get(one.record.id) or newest.get(one.record.job or "")
-        rows.append(_registered(one, run, by_job.get(one.record.job or ""), now))
-        known |= {_name(run)} if run else set()
-    served = {row.job for row in rows}
-    for job in jobs:
-        if job.job not in served and (job.status.may_act or job.job not in newest):
-            run = newest.get(job.job)
-            rows.append(_of_job(spec, job, run, now))
-            known |= {_name(run)} if run else set()
-    return rows + [_other(spec, run, by_job.get(text(run, "job")), now) for run in runs if _name(run) not in known]
+    runs = own_runs(spec, jobs, seen, runs)[0]
+    newest = {text(run, "job"): at for at, run in enumerate(runs) if text(run, "job")}
+    taken = _taken(seen, runs, newest)
+    rows, shown, served = [], set(taken.values()), set()
+    for worker, one in seen.items():
+        at, job = taken.get(worker), one.record.job or ""
+        rows.append(_registered(one, None if at is None else runs[at], by_job.get(job), now))
+        served |= {job} if (newest[job] == at if job in newest else not _refused(one)) else set()
+    for waits in jobs:
+        if waits.job not in served and (waits.status.may_act or waits.job not in newest):
+            at = None if waits.status.state.queued else newest.get(waits.job)  # in the queue again: that start is over
+            at = None if at in shown else at
+            rows.append(_of_job(spec, waits, None if at is None else runs[at], now))
+            shown |= set() if at is None else {at}
+    return rows + [_other(spec, run, by_job.get(text(run, "job")), now)
+                   for at, run in enumerate(runs) if at not in shown]
 
 
-def _own(spec: FleetSpec, run: Run, jobs: Mapping[str, Job]) -> bool:
-    """Whether a start is this very fleet's."""
-    job = text(run, "job")
-    return job in jobs if job else (number(run, "started") or 0.0) >= spec.created - SKEW
+def own_runs(spec: FleetSpec, jobs: Sequence[Job], seen: Mapping[str, Seen],
+             runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """The starts of this very fleet, and those of earlier ones of its name."""
+    mine = {job.job for job in jobs}
+    here = {one.record.id for one in seen.values() if one.record.fleet == spec.id}
+    own, earlier = list[Run](), list[Run]()
+    for run in runs:
+        job = text(run, "job")
+        known = job in mine if job else (number(run, "started") or 0.0) >= spec.created - SKEW
+        (own if known or _name(run) in here else earlier).append(run)
+    return own, earlier
+
+
+def _refused(seen: Seen) -> bool:
+    """Whether it is there, and not used."""
+    return seen.life == "alive" and bool(seen.why)
+
+
+def _taken(seen: Mapping[str, Seen], runs: Sequence[Run], newest: Mapping[str, int]) -> dict[str, int]:
+    """Which start each registered worker is, by its place in `runs`: no start is two workers.
+
+    By its id, else by its job; one that is refused may name whatever job it likes.
+    """
+    names = {_name(run): at for at, run in enumerate(runs)}
+    taken = {worker: names[worker] for worker in seen if worker in names}
+    free = set(newest.values()) - set(taken.values())
+    for worker, one in seen.items():
+        at = newest.get(one.record.job or "")
+        if worker not in taken and not _refused(one) and at is not None and at in free:
+            taken[worker] = at
+            free.discard(at)
+    return taken
 
 
 def _other(spec: FleetSpec, run: Run, job: Job | None, now: float) -> WorkerRow:
@@ -134,21 +167,25 @@ def _other(spec: FleetSpec, run: Run, job: Job | None, now: float) -> WorkerRow:
     return WorkerRow(
         _name(run), text(run, "model") or _model(spec, group), group, text(run, "node"), None,
         _PHASES.get(text(run, "phase"), "loading"), age=max(0.0, now - (number(run, "started") or now)),
-        started=number(run, "started"), spent=spent_of([run], now), deaths=_deaths(run), note=_died(_deaths(run)))
+        started=number(run, "started"), spent=spent_of([run], now), gpus=number(run, "gpus"),
+        deaths=_deaths(run), note=_died(_deaths(run)))
 
 
 def _registered(seen: Seen, run: Run | None, job: Job | None, now: float) -> WorkerRow:
-    """A worker of the registry. Ages by its own clock, and by the reader's since its last beat: no two are mixed."""
+    """A worker of the registry. Ages by its own clock, and by the reader's since its last beat: no two are mixed.
+
+    Its seconds are those of its start's own record, never what it claims in the registry.
+    """
     record = seen.record
     state: RowState = _life(seen, job)
     spoke = spent_of([run] if run else [], now)
-    age = max(0.0, record.time - record.since, record.spent.total) + seen.silence if record.since else None
+    age = max(0.0, record.time - record.since, spoke.total) + seen.silence if record.since else None
     left = None if record.until is None else max(0.0, record.until - record.time - seen.silence)
     deaths = _deaths(run or {})
     return WorkerRow(
         record.id, record.model, record.group, record.node, record.job, state, record.running, record.waiting,
         record.in_flight, record.kv_usage, _hits(record), record.served, age, left, record.since or None,
-        max(record.spent, spoke, key=lambda one: one.total), deaths, seen.why, quiet=state == "ended",
+        spoke, number(run, "gpus"), deaths, seen.why, quiet=state == "ended",
         registered=True, job_state=job.status.state.value if job else "",
         note=_registered_note(seen, state, deaths, job))
 
@@ -156,6 +193,8 @@ def _registered(seen: Seen, run: Run | None, job: Job | None, now: float) -> Wor
 def _life(seen: Seen, job: Job | None) -> RowState:
     if seen.life == "gone" or (job is not None and job.status.state.ended):
         return "ended"
+    if _refused(seen):
+        return "refused"
     return "silent" if seen.life == "silent" else seen.record.state
 
 
@@ -182,9 +221,10 @@ def _model(spec: FleetSpec, group: int) -> str:
 def _of_job(spec: FleetSpec, job: Job, run: Run | None, now: float) -> WorkerRow:
     """A job whose server isn't registered: it waits, loads, or has only just ended or begun."""
     status = job.status
-    if status.state.queued or (status.state.ended and run is None):
-        ended = status.state.ended
-        note = f"{status.state.value.lower()} before its server was started" if ended else status.reason
+    ended = not status.may_act and run is None
+    if status.state.queued or ended:
+        end = status.state.value.lower() if status.state.ended else "cancelled, or lost by Slurm,"
+        note = f"{end} before its server was started" if ended else status.reason
         return WorkerRow("", _model(spec, job.group), job.group, status.nodes if ended else "", job.job,
                          "ended" if ended else "waiting", job_state=status.state.value, note=note)
     phase = text(run, "phase") if run else ""
@@ -196,8 +236,8 @@ def _of_job(spec: FleetSpec, job: Job, run: Run | None, now: float) -> WorkerRow
     note = "; ".join(part for part in (status.evidence if state == "unknown" else "", lost, _died(deaths)) if part)
     return WorkerRow(
         _name(run), _model(spec, job.group), job.group, text(run, "node") or status.nodes, job.job, state, age=age,
-        started=started, spent=spent_of([run] if run else [], now), deaths=deaths, job_state=status.state.value,
-        note=note)
+        started=started, spent=spent_of([run] if run else [], now), gpus=number(run, "gpus"), deaths=deaths,
+        job_state=status.state.value, note=note)
 
 
 def _elapsed(status: JobStatus) -> float | None:
@@ -209,15 +249,23 @@ def _ended(spec: FleetSpec, run: Run, job: Job | None, now: float) -> WorkerRow:
     """A start that is over: by its own last word, or because its job is no more."""
     group = int(number(run, "group") or 0)
     spoke = text(run, "phase") == "ended"
-    why, error = text(run, "why"), text(run, "error").split("\n")[0]
+    why, error = _why(run), text(run, "error").split("\n")[0]
     said = error or why or ("" if spoke else _last(job))
     started, end = number(run, "started"), number(run, "ended") or number(run, "updated")
     age = None if started is None or end is None else max(0.0, end - started)
     return WorkerRow(
         _name(run), text(run, "model") or _model(spec, group), group, text(run, "node"), text(run, "job") or None,
         "ended", served=int(number(run, "served") or 0), age=age, started=started, spent=spent_of([run], now),
-        deaths=_deaths(run), why=why, error=error, quiet=not spoke,
+        gpus=number(run, "gpus"), deaths=_deaths(run), why=why, error=error, quiet=not spoke,
         job_state=job.status.state.value if job else "", note=said)
+
+
+def _why(run: Run) -> str:
+    """Why a start ended, in words also where a signal's name was written down."""
+    why = text(run, "why")
+    if why not in SIGNALS:
+        return why
+    return _BESIDE if why == "SIGINT" and not text(run, "job") else f"told to end ({why})"
 
 
 def _last(job: Job | None) -> str:

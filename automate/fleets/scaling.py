@@ -62,7 +62,8 @@ class GroupView:
     `held`: servers that nobody can say anything of now; none is asked for in their place, and none goes for them.
     `ends`: the fleet was made for this demand and ends with it. `slow`: the last ones asked for came late. `failed`:
     jobs that failed before they were ready, since the last that was; `hopeless`: why no more are asked for. `idle`:
-    after how many quiet seconds a server is given back.
+    after how many quiet seconds a server is given back. `beside`: servers that take requests but are no jobs of the
+    fleet's own, as the one in an engine's job; none goes, and the counts are without them.
     """
 
     least: int
@@ -78,6 +79,7 @@ class GroupView:
     failed: tuple[str, ...] = ()
     hopeless: str | None = None
     idle: float = 900.0
+    beside: tuple[Server, ...] = ()
 
     @property
     def have(self) -> int:
@@ -128,16 +130,17 @@ def _elastic(view: GroupView, wanted: int) -> Decision:
     if spare <= 0:
         return Decision(wanted)
     found = _give_back(view, spare, wanted - spare, f"no request for {view.idle:g} s")
-    rest = [server for server in view.ready if server.worker not in found.retire]
+    rest = [server for server in (*view.ready, *view.beside) if server.worker not in found.retire]
     return Decision(wanted) if is_long(view.demand, rest) else found  # it would be asked for again
 
 
 def _more(view: GroupView, wanted: int) -> int:
     """How many more to ask for: as many again, while the queue is long and all those asked for are at work."""
-    unsettled = view.queued or view.loading or view.held or not view.ready
-    if unsettled or view.slow or view.hopeless is not None or not is_long(view.demand, view.ready):
+    at_work = (*view.ready, *view.beside)
+    unsettled = view.queued or view.loading or view.held or not at_work
+    if unsettled or view.slow or view.hopeless is not None or not is_long(view.demand, at_work):
         return 0
-    return max(0, min(wanted, view.most - wanted))
+    return max(0, min(wanted + len(view.beside), view.most - wanted))
 
 
 def is_long(demand: Demand | None, ready: Sequence[Server]) -> bool:
@@ -149,11 +152,10 @@ def is_long(demand: Demand | None, ready: Sequence[Server]) -> bool:
 
 def _tail(view: GroupView) -> Decision:
     """Nothing is to be started any more: those without work go, but for one, which may be needed for another try."""
-    if view.have == 0 and view.demand is not None and view.demand.in_flight > 0:
+    if view.have == 0 and view.most > 0 and not view.beside and view.demand is not None and view.demand.in_flight > 0:
         return Decision(1, ask=int(view.hopeless is None), why=view.hopeless or "none is left for what is in flight")
     busy = sum(1 for server in view.ready if server.load > 0)
-    unsure = view.held > 0
-    keep = busy if busy or unsure else min(1, view.have)
+    keep = busy if busy or view.beside else min(1, view.have - view.held)
     spare = view.have - view.held - keep
     if spare <= 0:
         return Decision(keep + view.held)

@@ -1,26 +1,27 @@
 """How a fleet stands: its models, its workers, its failures, and what the servers' time went into.
 
-Only looks, and asks no Slurm: jobs and the registry's workers come in as they were seen."""
+Only looks: jobs and the registry's workers come in as they were seen; Slurm may be asked of who uses the fleet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
+from automate.claims import JobAlive, alive, myself, no_jobs
+from automate.cluster import queue
 from automate.errors import FlockError
 from automate.fleet_places import FleetPlaces
-from automate.fleets.eye import Eye
-from automate.fleets.rows import Job, Run, WorkerRow, rows_of, text
+from automate.fleets.account import spent_of
+from automate.fleets.eye import Eye, cant_write
+from automate.fleets.rows import Job, Run, WorkerRow, number, own_runs, rows_of, text
 from automate.fleets.trouble import FleetFailure, failures_of
-from automate.journal import read_json
-from automate.serving.fleet.files import age_of
+from automate.serving.fleet.files import read_or_none
 from automate.serving.fleet.records import FleetSpec, Group, Spent, Wish
-from automate.serving.fleet.registry import Seen, read_wish
+from automate.serving.fleet.registry import Seen, read_wish, users
 
 FleetState = Literal["up", "stopping", "over"]
-STATES = ("waiting", "loading", "ready", "draining", "silent", "unknown", "ended")
+STATES = ("waiting", "loading", "ready", "draining", "refused", "silent", "unknown", "ended")
 """States of a worker, in the order in which a table shows them."""
 
 
@@ -28,7 +29,7 @@ STATES = ("waiting", "loading", "ready", "draining", "silent", "unknown", "ended
 class ModelRow:
     """The servers of one model: `wanted` now, between `least` and `most`; `states`: how many are in which state.
 
-    `spent`: seconds of all its servers, those that have ended included.
+    `spent`: seconds of all its servers, those that have ended included, those of earlier fleets not.
     """
 
     group: int
@@ -49,8 +50,10 @@ class ModelRow:
 class FleetStatus:
     """A fleet at one moment. `spent`: server-seconds so far and what they went into; `shares`: of each in that.
 
-    `gpu_seconds`: the same seconds, each as often as its server has GPUs. `router`: its address where one runs;
-    `users`: how many engines and routers use the fleet now, by kind. `problems`: what could not be read.
+    `earlier`: what of `spent` went into fleets of this name before it was made anew, where it is a campaign's; the
+    rest is that of its workers. `gpu_seconds`: `spent`, each second as often as its server has GPUs. `router`: its
+    address where one runs; `users`: how many engines and routers use the fleet now, by kind. `problems`: what could
+    not be read.
     """
 
     name: str
@@ -61,6 +64,7 @@ class FleetStatus:
     models: tuple[ModelRow, ...]
     workers: tuple[WorkerRow, ...]
     spent: Spent = field(default_factory=Spent)
+    earlier: Spent = field(default_factory=Spent)
     gpu_seconds: float = 0.0
     shares: Mapping[str, float] = field(default_factory=dict)
     failures: tuple[FleetFailure, ...] = ()
@@ -78,11 +82,12 @@ class FleetStatus:
 
 
 def fleet_status(places: FleetPlaces, spec: FleetSpec, jobs: Iterable[Job], seen: Mapping[str, Seen] | None,
-                 now: float, eye: Eye | None = None) -> FleetStatus:
+                 now: float, eye: Eye | None = None, job_alive: JobAlive | None = None) -> FleetStatus:
     """Read what lies in the fleet's folder, and put it together with `jobs` (every job of the fleet that is known) and
     `seen` (Watch.look(); None: as `eye` sees it, one who only looks). `now`: epoch seconds.
 
     What can't be read is among its `problems`. Give the same `eye` at each look: it knows what it has read.
+    `job_alive`: asked of each user of the fleet that is no process of this machine; None: Slurm, where it is on Slurm.
     """
     problems: list[str] = []
     eye = eye or Eye(places)
@@ -93,30 +98,41 @@ def fleet_status(places: FleetPlaces, spec: FleetSpec, jobs: Iterable[Job], seen
         wish = Wish()
         problems.append(str(error))
     runs = eye.runs(problems)
-    users = _users(places.users, spec.stale)
-    router = router_address(places, problems) if "router" in users else None  # one that was killed leaves its word
-    return status_of(spec, tuple(jobs), seen, runs, now, wish=wish, router=router, users=users, problems=problems)
+    kinds = users_of(places, spec.stale, job_alive or (queue.job_alive if spec.executor == "slurm" else no_jobs))
+    router = router_address(places, problems) if "router" in kinds else None  # one that was killed leaves its word
+    full = cant_write(places.home) if any(one.life == "silent" for one in seen.values()) else ""
+    return status_of(spec, tuple(jobs), seen, runs, now, wish=wish, router=router, users=kinds, problems=problems,
+                     full=full)
 
 
 def status_of(spec: FleetSpec, jobs: Sequence[Job], seen: Mapping[str, Seen], runs: Sequence[Run], now: float, *,
               wish: Wish | None = None, router: str | None = None, users: Mapping[str, int] | None = None,
-              problems: Sequence[str] = ()) -> FleetStatus:
-    """The same, from what was read already."""
+              problems: Sequence[str] = (), full: str = "") -> FleetStatus:
+    """The same, from what was read already. `full`: why nothing can be written into the fleet's folder."""
     wish = wish or Wish()
     rows = sorted(rows_of(spec, jobs, seen, runs, now), key=_order)
-    spent = _sum(row.spent for row in rows)
-    gpus = {group.number: group.gpus for group in spec.groups}
+    past = own_runs(spec, jobs, seen, runs)[1] if spec.campaign else []
+    earlier = spent_of(past, now)
+    spent = _sum(row.spent for row in rows) + earlier
     return FleetStatus(
         spec.name, spec.id, spec.campaign, spec.executor, _state(wish, rows),
-        tuple(_model(group, wish, rows) for group in spec.groups), tuple(rows), spent,
-        sum(row.spent.total * gpus.get(row.group, 0) for row in rows), _shares(spent),
-        tuple(failures_of(spec, rows)), router, users or {}, tuple(problems))
+        tuple(_model(group, wish, rows) for group in spec.groups), tuple(rows), spent, earlier,
+        _gpu_seconds(spec, rows, past, now), _shares(spent),
+        tuple(failures_of(spec, rows, full)), router, users or {}, tuple(problems))
+
+
+def _gpu_seconds(spec: FleetSpec, rows: Sequence[WorkerRow], past: Sequence[Run], now: float) -> float:
+    """Seconds times GPUs: of each start as it says itself, else as many as its group has."""
+    gpus = {group.number: group.gpus for group in spec.groups}
+    own = sum(row.spent.total * (gpus.get(row.group, 0) if row.gpus is None else max(0.0, row.gpus)) for row in rows)
+    return own + sum(spent_of([run], now).total * max(0.0, number(run, "gpus") or 0.0) for run in past)
 
 
 def _order(row: WorkerRow) -> tuple[int, int, float, str]:
     """Living ones first; of those that have ended the newest first."""
     ended = row.state == "ended"
-    return int(ended), row.group, -(row.started or 0.0) if ended else (row.started or float("inf")), row.job or ""
+    last = 2 if ended else int(row.state == "refused")
+    return last, row.group, -(row.started or 0.0) if ended else (row.started or float("inf")), row.job or ""
 
 
 def _state(wish: Wish, rows: Sequence[WorkerRow]) -> FleetState:
@@ -129,7 +145,7 @@ def _model(group: Group, wish: Wish, rows: Sequence[WorkerRow]) -> ModelRow:
     mine = [row for row in rows if row.group == group.number]
     counts = {state: sum(1 for row in mine if row.state == state) for state in STATES}
     least, most = wish.bounds_of(group)
-    beside = sum(1 for row in mine if row.job is None and row.state != "ended")  # in an engine's job: not wished for
+    beside = sum(1 for row in mine if row.job is None and row.state not in ("ended", "refused"))  # in an engine's job
     return ModelRow(group.number, group.model, group.also, wish.wanted_of(group) + beside, least, most,
                     {state: count for state, count in counts.items() if count}, _sum(row.spent for row in mine))
 
@@ -150,21 +166,35 @@ def _shares(spent: Spent) -> dict[str, float]:
 def router_address(places: FleetPlaces, problems: list[str]) -> str | None:
     """What the router says of its address; None where none does."""
     try:
-        record = read_json(places.router)
-    except FlockError as error:
-        problems.append(str(error))
+        record = read_or_none(places.router)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problems.append(f"{places.router}: can't be read: {error.strerror or error}")
         return None
     return text(record, "url") or text(record, "address") or None
 
 
-def _users(folder: Path, stale: float) -> dict[str, int]:
-    """Who uses the fleet, by kind: files that were written not long ago, by the file system's own clock."""
+def users_of(places: FleetPlaces, stale: float, job_alive: JobAlive = no_jobs) -> dict[str, int]:
+    """Who uses the fleet, by kind. One that is known to be gone doesn't count, however young its heartbeat is."""
     found: dict[str, int] = {}
-    for path in sorted(folder.glob("[!.]*.json")):
-        try:
-            who = text(read_json(path), "who")
-            if who and abs(age_of(path) or 0.0) < 2 * stale:
-                found[who] = found.get(who, 0) + 1
-        except FlockError:
-            continue  # nobody can say
+    me, word = myself(), _once(job_alive)
+    try:
+        for one in users(places, job_alive=word, stale=stale, me=me):
+            if alive(one.holder, me, word) is not False:
+                found[one.who] = found.get(one.who, 0) + 1
+    except FlockError:
+        return found  # no folder: nobody can say
     return found
+
+
+def _once(job_alive: JobAlive) -> JobAlive:
+    """The same, asked once of each job, and no more when it could not say: a Slurm that hangs does so for long."""
+    told: dict[str, bool | None] = {}
+
+    def word(job: str) -> bool | None:
+        if job not in told:
+            told[job] = None if None in told.values() else job_alive(job)
+        return told[job]
+
+    return word

@@ -38,8 +38,12 @@ class FleetFailure:
     todo: str
 
 
-def failures_of(spec: FleetSpec, rows: Sequence[WorkerRow]) -> Iterator[FleetFailure]:
-    """Failures of living workers, and of each job's last start; a start that was followed by another is history."""
+def failures_of(spec: FleetSpec, rows: Sequence[WorkerRow], full: str = "") -> Iterator[FleetFailure]:
+    """Failures of living workers, and of each job's last start; a start that was followed by another is history.
+
+    `full`: why nothing can be written into the fleet's folder; empty where it can.
+    """
+    serving = {row.job for row in rows if row.state in ("loading", "ready", "draining")}
     alive = {row.job for row in rows if row.state != "ended"}
     last: dict[str | None, WorkerRow] = {}
     for row in sorted(rows, key=lambda one: one.started or 0.0):
@@ -49,38 +53,45 @@ def failures_of(spec: FleetSpec, rows: Sequence[WorkerRow]) -> Iterator[FleetFai
             continue
         kind = _kind(spec, row)
         if kind:
-            yield FleetFailure(row.worker, row.job, row.node, row.model, kind, _cause(row, kind),
-                               _todo(spec, row, kind))
+            yield FleetFailure(row.worker, row.job, row.node, row.model, kind, _cause(row, kind, full),
+                               _todo(spec, row, kind, full, stray=row.job in serving or not row.job_state))
 
 
 def _kind(spec: FleetSpec, row: WorkerRow) -> str:
-    if row.state == "silent":
-        return "silent"
+    if row.state in ("silent", "refused"):
+        return row.state
     if row.state != "ended":
         since = (row.age or 0.0) - row.spent.load
         lost = row.state == "ready" and not row.registered and since > 2 * spec.stale
-        return "refused" if row.why else "not_registered" if lost else ""
+        return "not_registered" if lost else ""
     if row.job_state in _BY_JOB:
         return _BY_JOB[row.job_state]
     if row.error:
         return "server"
     if row.job_state in _NO_FAILURE or (row.worker and not row.quiet):
         return ""
-    return "killed" if row.worker else "script"
+    if row.worker:
+        return "killed"
+    return "" if row.job_state == "UNKNOWN" else "script"
 
 
-def _cause(row: WorkerRow, kind: str) -> str:
+def _cause(row: WorkerRow, kind: str, full: str) -> str:
     if kind == "refused":
         return f"not used: {row.why}"
+    if kind == "silent" and full:
+        return f"{row.note}, and nothing can be written into the fleet's folder ({full})"
     return row.error or row.note or KINDS[kind]
 
 
-def _todo(spec: FleetSpec, row: WorkerRow, kind: str) -> str:
+def _todo(spec: FleetSpec, row: WorkerRow, kind: str, full: str, *, stray: bool) -> str:
+    """The next step. `stray`: no job of the fleet stands behind this record alone."""
     where = f"logs/fleets/{spec.name}"
     return {
-        "refused": f"end its job ('scancel {row.job}'), so that another takes its place" if row.job else
-                   "find out who runs it",
-        "silent": "nothing, while its node may come back; its requests went to others",
+        "refused": f"find out who wrote it, and remove workers/{row.worker}.json from the fleet's folder" if stray else
+                   f"end its job ('scancel {row.job}'), so that another takes its place",
+        "silent": "make room there: it may well live, and can't say so" if full else
+                  "look whether its node can be reached, and can write to the workspace (space, quota); it is used "
+                  "again after its next heartbeat",
         "node": "nothing: another server takes its place where one is wanted",
         "host_memory": "raise slurm.mem (generate.slurm.mem), then serve again",
         "not_registered": "look whether its node can write to the workspace's file system",

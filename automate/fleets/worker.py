@@ -21,7 +21,18 @@ from automate.durations import in_words
 from automate.errors import ConfigError, FlockError, ServerError
 from automate.fleets import address
 from automate.fleets.address import Place
-from automate.fleets.ending import FAILED, SIGNALS, TIME_LIMIT, UNWANTED, Next, go_on, status_of, why_signalled
+from automate.fleets.ending import (
+    FAILED,
+    NO_ROOM,
+    SIGNALS,
+    TIME_LIMIT,
+    UNWANTED,
+    Next,
+    go_on,
+    held_back,
+    status_of,
+    why_signalled,
+)
 from automate.fleets.life import Life
 from automate.fleets.selfcheck import check_self, identity_of
 from automate.processes import PR_SET_CHILD_SUBREAPER, prctl
@@ -46,7 +57,8 @@ class Worker(Life):
     """One start of one worker. `script` starts its server when called as `bash script serve ADDRESS...`.
 
     `prepare`: run in a thread before the server starts; the environment for it. `control`: awaited now and then while
-    it lives. `age`: seconds that the job had run before this was made.
+    it lives. `age`: seconds that the job had run before this was made. `may_go_on`: asked in a thread whether a limit
+    leaves room for one more start, with `next` in the record already; None: there is no limit.
     """
 
     async def run(self) -> int:
@@ -209,7 +221,18 @@ class Worker(Life):
         if self.why == TIME_LIMIT and not ready and not self.unwanted:
             self.log.data.update(hopeless=True, error=f"{step.why}\n  -> raise the time limit of its jobs above what "
                                                       "loading the model takes")
-        return step
+        return await self._within_limits(step) if step.kind == "requeue" else step
+
+    async def _within_limits(self, step: Next) -> Next:
+        """No more starts where a limit leaves no room; also where that can't be found out, as they may cost a lot."""
+        if self.may_go_on is None:
+            return step
+        await self.log.update(next=step.record, **self.facts())  # others who ask now count it
+        try:
+            return step if await asyncio.to_thread(self.may_go_on) else held_back(str(self.why), NO_ROOM)
+        except Exception as error:
+            what = error.what if isinstance(error, FlockError) else repr(error)
+            return held_back(str(self.why), f"what limits.max_gpu_hours leaves can't be found out: {what}")
 
     async def _requeue(self, step: Next, status: int) -> int:
         try:

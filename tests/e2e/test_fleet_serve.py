@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -11,10 +13,15 @@ from typing import Any
 import psutil
 import pytest
 
+from automate import __version__
+from automate.campaign.fleets.serving import open_fleet
+from automate.fleets.jobs import alive_of
 from automate.journal import read_json
+from automate.serving.fleet.serving import FleetServing
 from tests.e2e.support import (
     JUDGE,
     assert_nothing_runs,
+    change_settings,
     command,
     environment,
     eventually,
@@ -64,6 +71,21 @@ def registered(root: Path, name: str = "default") -> list[dict[str, Any]]:
 
 def workers(root: Path) -> list[psutil.Process]:
     return [one for one in processes_of(root).values() if "run-worker" in one.cmdline()]
+
+
+async def answer(root: Path, model: str) -> str:
+    """What a model of the fleet `mixed` says, asked as an engine asks."""
+    fleet = open_fleet(root, "mixed")
+
+    async def none_will_come() -> str | None:
+        return None
+
+    async with FleetServing(fleet.places, fleet.spec, model, say=print, job_alive=alive_of(fleet.cluster),
+                            outlook=none_will_come, version=__version__) as serving, asyncio.timeout(60):
+        client = await serving.client()
+        reply = await client.chat([{"role": "user", "content": "<|User Prompt|>\nwho?"}], max_tokens=200,
+                                  temperature=0.0)
+    return reply.content or ""
 
 
 def end(root: Path, *args: str) -> None:
@@ -124,9 +146,44 @@ def test_models_of_several_kinds(root: Path) -> None:
     serve(root, JUDGE, "a1", "a2", "someone/tiny", "--submit", "--wait", "--name", "mixed")
     [found] = fleets(root)
     assert [(model["model"], model["also"]) for model in found["models"]] == [
-        (JUDGE, []), ("base-base", ["a1", "a2"]), ("tiny", [])]
-    assert "submitted 1 server of base-base" in serve(root, "--scale", "2", "--model", "a2")
+        (JUDGE, []), ("base", ["a1", "a2"]), ("tiny", [])]
+    assert "submitted 1 server of base" in serve(root, "--scale", "2", "--model", "a2")
     eventually(lambda: states(root, "mixed").get("ready") == 4, "a second server of the adapters' base")
+    said = {name: asyncio.run(answer(root, name)) for name in ("a1", "a2", "base", "tiny", JUDGE)}
+    assert len(set(said.values())) == 5, "each name is another model"
+    assert all(words.startswith("Rehearsed answer") == (name != JUDGE) for name, words in said.items())
+    end(root)
+
+
+def test_secrets_that_others_can_read_and_a_pipe_in_the_registry(root: Path) -> None:
+    serve(root, JUDGE, "--submit")
+    home = root / ".flock-hpc" / "fleets" / "default"
+    eventually(lambda: registered(root), "a server")
+    for folder in ("workers", "runs", "users"):
+        os.mkfifo(home / folder / "pipe.json")
+    assert "not safe" not in serve(root, "--status")
+    (home / "key").chmod(0o644)
+    shown = serve(root, "--status")
+    assert "not safe:" in shown
+    assert "open to other users (mode 0644)" in " ".join(shown.split())
+    done = json.loads(flock("serve", "--status", "--json", cwd=root).stdout)
+    assert "mode 0644" in done["warnings"]["default"]
+    assert "mode 0644" in " ".join(serve(root, "--scale", "2", status=1).split())
+    end(root)
+    for folder in ("workers", "runs", "users"):
+        (home / folder / "pipe.json").unlink()
+
+
+def test_servers_count_as_jobs_of_the_workspace(root: Path) -> None:
+    change_settings(root, limits={"max_submitted": 2})
+    assert "limits.max_submitted=2: 0 jobs in the queue, and 3 servers asked for" in " ".join(
+        serve(root, JUDGE, "--replicas", "3", "--submit", status=1).split())
+    assert not (root / ".flock-hpc" / "fleets" / "default" / "fleet.json").exists()
+    serve(root, JUDGE, "--replicas", "2", "--submit")
+    assert "2 jobs in the queue, and 1 server asked for" in " ".join(
+        serve(root, JUDGE, "--name", "other", "--submit", status=1).split())
+    assert "2 jobs in the queue, and 2 servers asked for" in " ".join(serve(root, "--scale", "4", status=1).split())
+    assert "as many servers as that already" in serve(root, "--scale", "2")
     end(root)
 
 
@@ -182,7 +239,7 @@ def test_servers_that_can_not_start_are_given_up_with_the_reason(root: Path, tmp
     ((JUDGE, "--replicas", "lots"), 1, "no number of servers"), (("--scale", "2"), 1, "there is no fleet"),
     (("--stop",), 1, "there is no fleet"), (("--status", "--name", "x"), 1, "there is no fleet 'x'"),
     ((JUDGE, "--name", "../x"), 1, "can't be a fleet's name"), ((JUDGE, "--name", "a b"), 1, "can't be a fleet's name"),
-    (("..",), 1, "can't be a model's name"),
+    ((JUDGE, "--name", ""), 1, "can't be a fleet's name"), (("..",), 1, "can't be a model's name"),
 ])
 def test_what_makes_no_sense_is_refused_in_words(root: Path, args: tuple[str, ...], status: int, words: str) -> None:
     assert words in serve(root, *args, status=status)

@@ -272,6 +272,41 @@ def test_an_outsider_at_vllm_routers_own_port(places: FleetPlaces, tmp_path: Pat
         assert status == 401
 
 
+def test_an_outsider_who_takes_all_workers_out_again_and_again(places: FleetPlaces) -> None:
+    with worker(places, 1, "w1"), router(places, "--wait", "30") as (front, url), ThreadPoolExecutor(4) as pool:
+        client = client_of(places, url)
+        assert say(client)
+        base, stop = control(front), threading.Event()
+
+        def outsider() -> None:
+            while not stop.is_set():
+                order(base, "remove_worker", url_of(places, "w1"))
+
+        loops = [pool.submit(outsider) for _ in range(2)]
+        try:
+            assert all(say(client, text=f"question {number}") for number in range(30))
+        finally:
+            stop.set()
+        assert all(loop.result(30) is None for loop in loops)
+        assert front.text.count("was removed by somebody else") <= 2
+
+
+def test_what_vllm_router_says_itself_comes_in_openais_shape(places: FleetPlaces) -> None:
+    with worker(places, 1, "w1"), router(places, "--wait", "30") as (_, url):
+        key = places.key.read_text().strip()
+        assert say(client_of(places, url))
+        status, said = post(f"{url}/chat/completions", b'{"model":"judge","messages":5}', key)
+        assert (status, "messages" in said["error"]["message"]) == (422, True)
+        body = json.dumps({"model": "judge", "messages": HI}).encode()
+        asked = urllib.request.Request(f"{url}/chat/completions", body,
+                                       {"Authorization": f"Bearer {key}"})  # urllib says that it is a form
+        with urllib.request.urlopen(asked, timeout=60) as reply:
+            assert reply.status == 200
+        for log in places.logs.glob("vllm-router-*.log"):
+            assert log.stat().st_mode & 0o777 == 0o600
+            assert "CONSISTENT_HASH_DEBUG" not in log.read_text()
+
+
 def test_a_worker_of_another_model_put_in_is_taken_out(places: FleetPlaces) -> None:
     with worker(places, 1, "w1"), router(places, "--wait", "30") as (front, url):
         assert say(client_of(places, url, retries=3))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import orjson
 
 from automate.claims import Holder
 from automate.cluster.queue import JobState, JobStatus
+from automate.fleet_places import FleetPlaces
 from automate.serving.fleet.records import FleetSpec, Group, Spent, WorkerRecord
 from automate.serving.fleet.registry import Life, Seen
 
@@ -64,3 +68,17 @@ def run(task: int, **more: Any) -> dict[str, Any]:
     return {"id": f"w{task}", "group": 1, "model": JUDGE, "job": f"700_{task}", "node": f"c{task}", "restart": 0,
             "gpus": 1, "started": NOW - 3600, "updated": NOW - 5, "phase": "ready", "served": 5000,
             "spent": {"load": 300.0, "work": 2990.0, "idle": 300.0}, "loads": [300.0], "deaths": [], **more}
+
+
+def folder_of(root: Path) -> FleetPlaces:
+    """A fleet's folder with the record of one start."""
+    places = FleetPlaces(root, "main")
+    for folder in (places.runs, places.users, places.workers):
+        folder.mkdir(parents=True)
+    (places.runs / "w1.json").write_bytes(orjson.dumps(run(1)))
+    return places
+
+
+def lay(places: FleetPlaces, worker: WorkerRecord) -> None:
+    """A worker's record into the registry."""
+    (places.workers / f"{worker.id}.json").write_bytes(orjson.dumps(worker.as_json()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from automate import claims
-from automate.cluster.queue import JobState
+from automate.cluster.queue import JobState, JobStatus
 from automate.cluster.submit import SubmissionBook
 from automate.fleet_places import FleetPlaces
 from automate.fleets.controller import Controller, outlook, outlook_of
@@ -19,7 +20,7 @@ from automate.fleets.handing import make_fleet, scale, stop
 from automate.fleets.jobs import jobs_of, submissions_of
 from automate.fleets.scaling import Demand
 from automate.journal import read_json, write_json
-from automate.serving.fleet.records import FleetSpec
+from automate.serving.fleet.records import FleetSpec, Group
 from automate.serving.fleet.registry import is_retired, read_wish, unregister, use
 from tests.unit.fleet_control_support import FakeCluster, bring_up, make, make_spec, run_record, worker
 
@@ -150,6 +151,69 @@ def test_one_that_ended_without_need_is_not_replaced(rig: Rig, why: str) -> None
         rig.turn(controller)
     assert len(rig.cluster.submits) == 1
     assert read_wish(rig.places).wanted == {1: 1}
+
+
+@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.COMPLETING])
+@pytest.mark.parametrize("why", ["idle", "nobody uses the fleet"])
+def test_one_that_is_about_to_end_without_need_is_not_replaced(rig: Rig, why: str, state: JobState) -> None:
+    rig.up()
+    run_record(rig.places, "1_0", why=why, phase="draining", loads=[1.0])
+    rig.dies("1_0", state)
+    controller = rig.controller()
+    rig.turn(controller)
+    rig.turn(controller)
+    assert (len(rig.cluster.submits), read_wish(rig.places).wanted) == (1, {1: 1})
+    rig.cluster.set("1_0", JobState.COMPLETED)
+    rig.turn(controller)
+    assert (len(rig.cluster.submits), read_wish(rig.places).wanted) == (1, {1: 1}), "it lowers the wish once"
+
+
+def test_one_that_ends_without_need_is_replaced_where_a_user_wants_as_many(rig: Rig) -> None:
+    rig.up()
+    run_record(rig.places, "1_0", why="idle", phase="draining", loads=[1.0])
+    rig.dies("1_0", JobState.RUNNING)
+    scale(rig.places, rig.spec, rig.cluster, {1: 2})
+    rig.turn(rig.controller())
+    assert [len(tasks) for _, tasks, _ in rig.cluster.submits] == [2, 1]
+    assert read_wish(rig.places).wanted == {1: 2}
+
+
+def test_one_cancelled_by_hand_is_not_replaced_while_it_ends(rig: Rig) -> None:
+    rig.up()
+    run_record(rig.places, "1_0", why="cancelled", phase="draining", loads=[1.0])
+    rig.dies("1_0", JobState.COMPLETING)
+    controller = rig.controller()
+    rig.turn(controller)
+    rig.cluster.set("1_0", JobState.CANCELLED)
+    rig.turn(controller)
+    assert (len(rig.cluster.submits), read_wish(rig.places).wanted) == (1, {1: 1})
+
+
+def test_a_server_beside_the_engine_makes_the_fleet_grow(tmp_path: Path) -> None:
+    rig = Rig.of(tmp_path, least=0, most=2)
+    beside = worker(rig.places, rig.spec, "beside")
+    write_json(rig.places.worker(beside.id), {**beside.as_json(), "job": None})
+    rig.demand = Demand(1000, 4, "judge")
+    controller = rig.controller()
+    for _ in range(4):
+        rig.up()
+        rig.turn(controller)
+    assert len(jobs_of(rig.places, rig.cluster)) == 2
+
+
+def test_a_turn_that_hangs_changes_nothing_after_its_end(rig: Rig) -> None:
+    rig.up()
+    rig.dies("1_0")
+    controller = rig.controller()
+    look = rig.cluster.look
+
+    def slow(jobs: Sequence[str], names: Sequence[str] = ()) -> dict[str, JobStatus]:
+        controller.close()
+        return look(jobs, names)
+
+    rig.cluster.look = slow  # type: ignore[method-assign]
+    rig.turn(controller)
+    assert len(rig.cluster.submits) == 1
 
 
 def test_while_one_that_was_given_back_ends_the_others_stay(rig: Rig) -> None:
@@ -456,6 +520,16 @@ def test_all_were_cancelled_by_hand(rig: Rig) -> None:
     rig.cluster.set_all(JobState.CANCELLED)
     rig.turn(rig.controller())
     assert "no more are wanted" in str(outlook(rig.places, rig.spec, rig.cluster, "judge"))
+
+
+def test_what_bars_a_server_counts_only_where_none_acts(rig: Rig) -> None:
+    def no_room(group: Group) -> str | None:
+        return "no room"
+
+    assert outlook(rig.places, rig.spec, rig.cluster, "judge", barred=no_room) is None
+    rig.cluster.set_all(JobState.TIMEOUT)
+    assert outlook(rig.places, rig.spec, rig.cluster, "judge") is None
+    assert outlook(rig.places, rig.spec, rig.cluster, "judge", barred=no_room) == "no room"
 
 
 def test_one_who_asks_often_asks_the_cluster_seldom(rig: Rig) -> None:

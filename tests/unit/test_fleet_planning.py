@@ -108,10 +108,61 @@ def test_adapters_of_one_base_share_servers(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path, generate={"path": str(tmp_path / "{model}")})
     spec, scripts = serve(workspace, "a1", "b1", "judge-70b", "a2")
     assert [(group.model, group.also) for group in spec.groups] == [
-        ("judge-70b", ()), ("base-base", ("a1", "a2")), ("base-other", ("b1",))]
+        ("judge-70b", ()), ("base", ("a1", "a2")), ("other", ("b1",))]
     said = command(scripts[2])
-    assert "--enable-lora --max-loras 2 --max-lora-rank 32" in said
+    assert "--enable-lora --max-loras 3 --max-lora-rank 32" in said, "a slot that stays empty"
+    assert '"base_model_name": "base"' in said
     assert spec.group_of("a2") == spec.groups[1]
+
+
+def test_a_base_named_next_to_its_adapters_is_not_loaded_twice(tmp_path: Path) -> None:
+    base = make_model(tmp_path / "base")
+    for name in ("a1", "a2"):
+        make_adapter(tmp_path / name, base, 8)
+    workspace = workspace_of(tmp_path, generate={
+        "path": str(tmp_path / "{model}"), "models": {"mine": {"path": str(base)}}})
+    for order in (("a1", "mine", "judge-70b", "a2"), ("a1", "a2", "mine", "judge-70b"),
+                  ("mine", "a1", "a2", "judge-70b")):
+        spec, scripts = serve(workspace, *order)
+        assert [group.names for group in spec.groups] == [("judge-70b",), ("mine", "a1", "a2")], order
+        said = command(scripts[2])
+        assert f"judge={base}" in said
+        assert "--served-model-name mine" in said
+        assert '"base_model_name": "mine"' in said
+        assert "--max-loras 3" in said
+    spec, _ = serve(workspace, str(tmp_path / "a1"), str(tmp_path / "a2"), str(base))
+    assert [group.names for group in spec.groups] == [("base", "a1", "a2")]
+
+
+def test_a_base_with_other_options_than_its_adapters_has_servers_of_its_own(tmp_path: Path) -> None:
+    base = make_model(tmp_path / "base")
+    make_adapter(tmp_path / "a1", base, 8)
+    spec, _ = serve(workspace_of(tmp_path, generate={
+        "path": str(tmp_path / "{model}"), "models": {"base": {"args": ["--own"]}}}), "a1", "base")
+    assert [group.names for group in spec.groups] == [("base-base", "a1"), ("base",)]
+
+
+def test_more_adapters_than_one_server_takes(tmp_path: Path) -> None:
+    base = make_model(tmp_path / "base")
+    names = [f"a{number}" for number in range(5)]
+    for name in names:
+        make_adapter(tmp_path / name, base, 8)
+    workspace = workspace_of(tmp_path, generate={"path": str(tmp_path / "{model}"), "max_loras": 2})
+    spec, _ = serve(workspace, *names)
+    assert [group.names for group in spec.groups] == [
+        ("base", "a0", "a1"), ("base-base", "a2", "a3"), ("base-base-2", "a4")]
+
+
+def test_folders_of_a_base_and_its_adapters_are_rehearsed_as_one_group(tmp_path: Path) -> None:
+    base = make_model(tmp_path / "base")
+    for name in ("a1", "a2"):
+        make_adapter(tmp_path / name, base, 8)
+    workspace = workspace_of(tmp_path, generate={"kind": "rehearsal"})
+    folders = [str(tmp_path / name) for name in ("a1", "a2", "base")]
+    spec, scripts = serve(workspace, *folders)
+    assert [group.names for group in spec.groups] == [("base", "a1", "a2")]
+    assert "--model base --answers --also a1 --also a2" in command(scripts[1])
+    assert [group.names for group in serve(workspace, *folders[:2])[0].groups] == [("base", "a1", "a2")]
 
 
 def test_a_folder_and_a_name_on_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,9 +185,9 @@ def test_rehearsals(tmp_path: Path) -> None:
                                generate={"kind": "rehearsal", "models": {"a": {"base": "/b"}}})
     spec, scripts = serve(workspace, "j", "a", "owner/other")
     assert [(group.names, group.gpus) for group in spec.groups] == [
-        (("j-rehearsal",), 0), (("base-b", "a"), 0), (("other",), 0)]
+        (("j-rehearsal",), 0), (("b", "a"), 0), (("other",), 0)]
     assert "exec /py -m automate.serving.rehearsal --model j-rehearsal --seed 3" in command(scripts[1])
-    assert "--model base-b --answers --also a" in command(scripts[2])
+    assert "--model b --answers --also a" in command(scripts[2])
     assert "#SBATCH --gres" not in scripts[1]
 
 

@@ -64,6 +64,14 @@ CASES: dict[str, tuple[GroupView, Decision]] = {
                            Decision(1, retire=("w1",))),
     "the tail asks for one where none is left": (GroupView(2, 2, 2, demand=OVER, ends=True), Decision(1, ask=1)),
     "a fleet that others use has no tail": (GroupView(2, 2, 2, ready=ready(0, 0), demand=OVER), Decision(2)),
+    "one beside the engine makes a long queue": (
+        GroupView(0, 2, 0, demand=LONG, beside=ready(4)), Decision(1, ask=1)),
+    "it counts as one that is doubled": (
+        GroupView(0, 6, 1, ready=ready(4), demand=LONG, beside=ready(4)), Decision(3, ask=2)),
+    "it is enough for the tail": (GroupView(0, 2, 0, demand=OVER, ends=True, beside=ready(4)), Decision(0)),
+    "with it the tail keeps none": (
+        GroupView(0, 2, 1, ready=ready(0), demand=OVER, ends=True, beside=ready(4)), Decision(0, retire=("w0",))),
+    "a tail without servers of its own asks for none": (GroupView(0, 0, 0, demand=OVER, ends=True), Decision(0)),
     "some were cancelled by hand": (GroupView(4, 4, 2, ready=ready(0, 0, quiet=999), idle=100), Decision(2)),
 }
 
@@ -91,7 +99,8 @@ demands = st.none() | st.builds(Demand, st.integers(0, 300), st.integers(0, 20))
 
 @st.composite
 def views(draw: st.DrawFn) -> GroupView:
-    least = draw(st.integers(1, 6))
+    beside = ready(*([1.0] * draw(st.integers(0, 1))))
+    least = draw(st.integers(0 if beside else 1, 6))
     most = draw(st.integers(least, 12))
     found = tuple(Server(f"w{at}", f"j{at}", float(load), float(min(load, waiting)), float(quiet), float(at))
                   for at, (load, waiting, quiet) in enumerate(draw(servers)))
@@ -99,7 +108,7 @@ def views(draw: st.DrawFn) -> GroupView:
     loading = [f"l{number}" for number in range(draw(st.integers(0, 4)))]
     return GroupView(least, most, draw(st.integers(0, 14)), tuple(names), tuple(loading), found,
                      draw(st.integers(0, 2)), draw(demands), draw(st.booleans()), draw(st.booleans()), (),
-                     draw(st.none() | st.just("hopeless")), 100.0)
+                     draw(st.none() | st.just("hopeless")), 100.0, beside)
 
 
 @given(views())
@@ -113,7 +122,8 @@ def test_whatever_is_seen(view: GroupView) -> None:
     assert set(found.cancel) <= {*view.queued, *view.loading}
     assert len(set(found.cancel)) == len(found.cancel)
     left = view.have - view.held - given_back
-    assert given_back == 0 or left >= (1 if tail else min(view.floor, view.most)), "fewer than the least"
+    least = int(not view.beside) if tail else min(view.floor, view.most)
+    assert given_back == 0 or left >= least, "fewer than the least"
     if found.ask and view.have >= min(view.wanted, view.most):
         assert not view.queued and not view.loading and not view.slow, "asks for more while those asked for don't come"
     gone = set(found.retire)
@@ -133,7 +143,7 @@ def test_a_decision_that_was_done_is_not_done_again(view: GroupView) -> None:
         (*(job for job in view.queued if job not in found.cancel), *(f"new{number}" for number in range(found.ask))),
         tuple(job for job in view.loading if job not in found.cancel),
         tuple(server for server in view.ready if server.worker not in found.retire), view.held, view.demand, view.ends,
-        view.slow, view.failed, view.hopeless, view.idle)
+        view.slow, view.failed, view.hopeless, view.idle, view.beside)
     again = decide(after)
     assert not (found.ask and again.acts), "takes back what it has just done"
     assert not (found.why.startswith("no request") and again.ask), "asks for what it has just given back"

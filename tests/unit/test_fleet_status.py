@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import asdict, replace
@@ -11,13 +12,14 @@ from typing import Any
 import orjson
 import pytest
 
-from automate.claims import myself
-from automate.fleet_places import FleetPlaces
+from automate.claims import no_jobs
+from automate.fleets.eye import Eye
 from automate.fleets.status import FleetStatus, fleet_status, status_of
 from automate.fleets.trouble import KINDS
 from automate.serving.fleet.records import Spent, Wish
 from automate.serving.fleet.registry import use
-from tests.unit.fleet_support import JUDGE, NOW, Job, group, job, record, run, seen, spec
+from tests.unit.fleet_registry_support import Jobs, dead, elsewhere
+from tests.unit.fleet_support import JUDGE, NOW, Job, folder_of, group, job, lay, record, run, seen, spec
 
 
 def states(status: FleetStatus) -> dict[str | None, str]:
@@ -39,7 +41,8 @@ def test_every_worker_has_the_state_that_it_is_in() -> None:
 
 def test_the_time_of_all_servers_is_told_apart() -> None:
     ended = run(2, phase="ended", ended=NOW - 60, spent={"load": 100.0, "work": 50.0, "idle": 250.0})
-    found = status_of(spec(), [job(1), job(2, "COMPLETED")], seen(record(1)), [run(1), ended], NOW)
+    one = run(1, spent={"load": 300.0, "work": 3000.0, "idle": 300.0})
+    found = status_of(spec(), [job(1), job(2, "COMPLETED")], seen(record(1)), [one, ended], NOW)
     assert found.spent == Spent(load=400.0, work=3050.0, idle=550.0)
     assert found.shares == pytest.approx({"load": 0.1, "work": 0.7625, "idle": 0.1375})
     assert sum(found.shares.values()) == pytest.approx(1.0)
@@ -47,15 +50,60 @@ def test_the_time_of_all_servers_is_told_apart() -> None:
 
 
 def test_a_server_on_four_gpus_counts_four_times() -> None:
-    found = status_of(spec(group(gpus=4)), [job(1)], {}, [run(1)], NOW)
+    """As its start says, else as its group: somebody may have changed that since."""
+    found = status_of(spec(group(gpus=1)), [job(1)], {}, [run(1, gpus=4)], NOW)
+    assert found.gpu_seconds == 4 * found.spent.total == 4 * 3590.0
+    found = status_of(spec(group(gpus=4)), [job(1)], {}, [run(1, gpus=None)], NOW)
     assert found.gpu_seconds == 4 * found.spent.total == 4 * 3590.0
 
 
-def test_the_newer_word_of_a_worker_counts_once() -> None:
-    """Its registration says more than the record of its start, or the other way round: never both."""
-    older = status_of(spec(), [job(1)], seen(record(1)), [run(1)], NOW)
-    newer = status_of(spec(), [job(1)], seen(record(1)), [run(1, spent={"load": 300, "work": 4000, "idle": 1})], NOW)
-    assert older.spent.total == 3600.0 and newer.spent.work == 4000.0
+def test_files_that_are_no_workers_records_are_said(tmp_path: Path) -> None:
+    places = folder_of(tmp_path)
+    lay(places, record(1))
+    (places.workers / "other.json").write_bytes((places.workers / "w1.json").read_bytes())
+    (places.workers / "notes.txt").write_text("remember")
+    (places.workers / "link.json").symlink_to(places.workers / "w1.json")
+    found = fleet_status(places, spec(), [job(1)], None, NOW, job_alive=no_jobs)
+    assert (found.ready, len(found.workers), len(found.problems)) == (1, 1, 3)
+    for word in ("other.json: holds the record of a worker of another name (w1)", "notes.txt", "link.json"):
+        assert any(word in problem for problem in found.problems), word
+
+
+def test_silent_workers_on_a_full_file_system_are_not_taken_for_dead_nodes(tmp_path: Path,
+                                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    places, now = folder_of(tmp_path), [1000.0]
+    lay(places, record(1))
+    eye = Eye(places, clock=lambda: now[0])
+    fleet_status(places, spec(), [job(1)], None, NOW, eye, no_jobs)
+    now[0] += 100
+    plain, = fleet_status(places, spec(), [job(1)], None, NOW, eye, no_jobs).failures
+    assert plain.kind == "silent" and "write" in plain.todo and "node may come back" not in plain.todo
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("automate.fleets.eye.os.write", full)
+    failure, = fleet_status(places, spec(), [job(1)], None, NOW, eye, no_jobs).failures
+    assert "No space left on device" in failure.cause and "make room" in failure.todo
+    assert sorted(path.name for path in places.home.iterdir()) == ["runs", "users", "workers"]
+
+
+@pytest.mark.parametrize(("who", "job_id", "words"), [
+    ("SIGINT", None, "ended with the engine that it stood beside"), ("SIGTERM", "700_1", "told to end (SIGTERM)")])
+def test_the_name_of_a_signal_is_put_into_words(who: str, job_id: str | None, words: str) -> None:
+    ended = run(1, job=job_id, phase="ended", why=who)
+    row = status_of(spec(), [job(1, "CANCELLED")] if job_id else [], {}, [ended], NOW).workers[0]
+    assert (row.state, row.note, row.why) == ("ended", words, words)
+
+
+def test_a_job_that_was_just_cancelled_is_no_riddle_and_no_failure() -> None:
+    """Neither in the queue any more nor in accounting yet; one of which nobody could be asked stays unknown."""
+    found = status_of(spec(), [job(1, "UNKNOWN", evidence="neither squeue nor sacct knows it", gone=True)], {}, [], NOW)
+    row, = found.workers
+    assert (row.state, row.note) == ("ended", "cancelled, or lost by Slurm, before its server was started")
+    assert found.failures == () and found.state == "over"
+    row, = status_of(spec(), [job(1, "UNKNOWN", evidence="squeue failed")], {}, [], NOW).workers
+    assert (row.state, row.note) == ("unknown", "squeue failed")
 
 
 def test_ages_take_no_clock_of_another_machine() -> None:
@@ -123,7 +171,7 @@ def test_a_server_beside_the_engine_has_no_job_and_counts() -> None:
     assert (row.state, row.job, row.spent.load) == ("loading", None, 60.0)
     status = status_of(spec(), [], seen(record(1, job=None)), [run(1, job=None)], NOW, wish=Wish({1: 3}))
     row, = status.workers
-    assert (row.state, row.spent.total, status.ready, status.wanted) == ("ready", 3600.0, 1, 4)
+    assert (row.state, row.spent.total, status.ready, status.wanted) == ("ready", 3590.0, 1, 4)
     ended = run(1, job=None, phase="ended", why="idle")
     row, = status_of(spec(), [], {}, [ended], NOW).workers
     assert (row.state, row.spent.total) == ("ended", 3590.0)
@@ -158,21 +206,35 @@ def test_a_record_may_lack_anything(junk: dict[str, Any]) -> None:
 
 
 def test_the_folder_is_read(tmp_path: Path) -> None:
-    places = FleetPlaces(tmp_path, "main")
-    for folder in (places.runs, places.users):
-        folder.mkdir(parents=True)
-    (places.runs / "w1.json").write_bytes(orjson.dumps(run(1)))
+    places = folder_of(tmp_path)
     (places.runs / "w2.json").write_bytes(b"{ torn")
     places.router.write_bytes(orjson.dumps({"url": "http://127.0.0.1:8100"}))
     places.wish.write_bytes(orjson.dumps(Wish({1: 6}).as_json()))
     use(places, "engine")
     use(places, "router")
-    os.utime(use(places, "engine", me=replace(myself(), nonce="old")).path, (5, 5))
-    found = fleet_status(places, spec(), [job(1)], seen(record(1)), NOW)
+    os.utime(use(places, "engine", me=elsewhere("7")).path, (5, 5))
+    found = fleet_status(places, spec(), [job(1)], seen(record(1)), NOW, job_alive=no_jobs)
     assert (found.wanted, found.router, len(found.workers)) == (6, "http://127.0.0.1:8100", 1)
     assert found.users == {"engine": 1, "router": 1}
-    for path in places.users.iterdir():
-        os.utime(path, (5, 5))
-    assert fleet_status(places, spec(), [job(1)], seen(record(1)), NOW).router is None, "the router was killed"
     assert len(found.problems) == 1 and "w2.json" in found.problems[0]
     assert found.models[0].model == JUDGE
+
+
+def test_engines_and_routers_that_are_known_to_be_gone_use_nothing(tmp_path: Path) -> None:
+    """However young their last word is; one that nobody can tell of counts for as long as a heartbeat may be missed."""
+    places = folder_of(tmp_path)
+    places.router.write_bytes(orjson.dumps({"url": "http://127.0.0.1:8100"}))
+    use(places, "router", me=dead())
+    use(places, "engine", me=elsewhere("7"))
+    lost = use(places, "engine", me=replace(elsewhere("8"), nonce="other")).path
+
+    def look(**says: bool | None) -> FleetStatus:
+        return fleet_status(places, spec(), [], {}, NOW, job_alive=Jobs(**says))
+
+    assert look().users == {"engine": 2} and look().router is None
+    assert look(j7=False, j8=True).users == {"engine": 1} and look(j7=False, j8=False).users == {}
+    silent = Jobs()
+    assert fleet_status(places, spec(), [], {}, NOW, job_alive=silent).users == {"engine": 2}
+    assert len(silent.asked) == 1, "a Slurm that can't say is asked once"
+    os.utime(lost, (5, 5))
+    assert look(j7=True).users == {"engine": 1} and look(j7=True, j8=True).users == {"engine": 2}

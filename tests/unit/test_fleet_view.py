@@ -37,7 +37,7 @@ def busy() -> FleetStatus:
     two = spec(group(least=2, most=8), group(2, "llama-8b", also=("a", "b"), least=1, most=1))
     jobs = [job(1), job(2), job(3), job(4, "PENDING", reason="Priority"), job(5, group=2), job(6), job(7, "FAILED")]
     workers = {**seen(record(1)), **seen(record(2), "silent", 42.0), **seen(record(3, state="draining"))}
-    runs = [run(1), run(5, phase="loading", started=NOW - 100, spent={"load": 100}),
+    runs = [run(1), run(2), run(3), run(5, phase="loading", started=NOW - 100, spent={"load": 100}),
             run(7, phase="ended", error="the judge server died: CUDA out of memory")]
     return status_of(two, jobs, workers, runs, NOW, wish=Wish({1: 5}), router="http://127.0.0.1:8100",
                      users={"engine": 1})
@@ -99,6 +99,23 @@ def test_many_failures_are_counted_not_listed() -> None:
 def test_a_fleet_that_stops_wants_no_servers() -> None:
     status = status_of(spec(), [job(1)], seen(record(1)), [], NOW, wish=Wish(stop=True))
     assert "judge-70b: 1 ready" in "\n".join(line.plain for line in fleet_lines(status, 100))
+
+
+def test_the_past_of_a_campaigns_fleet_is_told_apart() -> None:
+    old = run(9, phase="ended", spent={"load": 60.0, "work": 60.0})
+    status = status_of(spec(campaign="20240101_000000"), [job(1)], seen(record(1)), [old, run(1)], NOW)
+    assert "(2 min of it before the fleet was made anew)" in "\n".join(line.plain for line in fleet_lines(status, 140))
+
+
+def test_a_fleet_that_is_over_is_used_by_nobody() -> None:
+    status = status_of(spec(), [job(1, "COMPLETED")], {}, [run(1, phase="ended")], NOW, users={"engine": 2})
+    assert status.state == "over" and "used by" not in "\n".join(line.plain for line in fleet_lines(status, 140))
+
+
+def test_a_worker_that_is_not_used_is_not_ready() -> None:
+    status = status_of(spec(), [job(1)], seen(record(1), why="it runs flock-hpc 0.9"), [run(1)], NOW)
+    text = "\n".join(line.plain for line in fleet_lines(status, 100))
+    assert "0 of 4 servers ready" in text and "1 refused" in text and "worker w1 on c1: not used" in text
 
 
 # --- in the monitor -----------------------------------------------------------------------------------
@@ -165,7 +182,7 @@ def test_the_monitor_reads_the_fleets_folder(workspace: Workspace) -> None:
     assert (fleet["name"], fleet["models"][0]["model"], fleet["models"][0]["wanted"]) == ("main", JUDGE, 2)
     worker, = fleet["workers"]
     assert (worker["worker"], worker["job"], worker["running"]) == ("w1", "local-9_0", 28.0)
-    assert fleet["spent"] == {"load": 300.0, "work": 3000.0, "idle": 300.0} and fleet["shares"]["load"] > 0
+    assert fleet["spent"] == {"load": 300.0, "work": 2990.0, "idle": 300.0} and fleet["shares"]["load"] > 0
 
 
 def test_a_worker_whose_heartbeat_does_not_rise_is_silent_by_the_readers_clock(workspace: Workspace,

@@ -12,11 +12,15 @@ import pytest
 
 from automate.cli.routing import is_loopback, only
 from automate.errors import ConfigError, ServerError
+from automate.serving.fleet.registry import read_spec
 from automate.serving.relay.relay import Answer, Target
 from automate.serving.router import answers, keeper
-from automate.serving.router.keeper import Keeper
+from automate.serving.router.keeper import Disturbances, Keeper
+from automate.serving.router.output import BoundedLog
 from automate.serving.router.process import NOWHERE, RouterLaunch, changes, check_installed, environment
 from automate.serving.router.routes import Sessions, bare, session_of
+from automate.serving.router.word import Word
+from tests.e2e.router_rig import make_fleet
 
 LAUNCH = RouterLaunch("judge", "consistent_hash", Path("/a/authority.pem"), Path("/a/log"))
 A, B, EVIL = "https://a:1", "https://b:2", "http://evil:3"
@@ -64,7 +68,8 @@ def test_the_child_gets_nothing_secret_and_no_way_out_but_tls() -> None:
     given = {"PATH": "/bin", "HOME": "/h", "OPENAI_API_KEY": "sk-1", "HF_TOKEN": "t", "NO_PROXY": "*", "no_proxy": "*",
              "https_proxy": "http://p", "ALL_PROXY": "http://p", "SSL_CERT_DIR": "/etc", "FLOCK": "x"}
     assert environment(LAUNCH.authority, given) == {
-        "PATH": "/bin", "HOME": "/h", "SSL_CERT_FILE": "/a/authority.pem", "http_proxy": NOWHERE, "HTTP_PROXY": NOWHERE}
+        "PATH": "/bin", "HOME": "/h", "SSL_CERT_FILE": "/a/authority.pem", "http_proxy": NOWHERE, "HTTP_PROXY": NOWHERE,
+        "RUST_LOG": "warn"}
 
 
 def test_the_command_listens_on_loopback_only() -> None:
@@ -245,3 +250,65 @@ async def test_asked_what_to_do_with_a_dead_process_there_is_no_port(made: list[
         await asyncio.gather(task, return_exceptions=True)
 
 
+
+
+async def test_workers_are_put_right_at_once(made: list[FakeProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Keeper(LAUNCH, lambda _: None)
+    task = asyncio.create_task(one.run())
+    try:
+        one.want({A: "w1"})
+        await one.ready(10)
+        monkeypatch.setattr(keeper, "LOOK_EVERY", 1000.0)
+        await one.put_right(10)  # from here on it looks when it is told to only
+        for _ in range(3):
+            made[0].has = set()
+            await asyncio.wait_for(one.put_right(1000), 10)
+            assert made[0].has == {A}
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_disturbances_are_said_once_a_minute_with_their_number() -> None:
+    lines: list[str] = []
+    now = [0.0]
+    one = Disturbances(lines.append, lambda: now[0])
+    for _ in range(100):
+        one.note("w1 was removed")
+    assert lines == ["w1 was removed"]
+    now[0] = 61
+    one.note("w1 was removed")
+    assert lines[1:] == ["w1 was removed (99 more such disturbances before)"]
+    for number in range(100):
+        one.note(f"removed {number}")
+    assert len(lines) < 6
+
+
+def test_the_log_is_bounded_and_its_owners_only(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("old\n")
+    path.chmod(0o644)
+    log = BoundedLog(path, 1000)
+    for number in range(1000):
+        log.write(b"line %d\n" % number)
+    files = sorted(tmp_path.iterdir())
+    assert len(files) <= 2
+    assert sum(one.stat().st_size for one in files) < 2100
+    assert {one.stat().st_mode & 0o777 for one in files} == {0o600}
+    assert "line 999" in "".join(one.read_text() for one in files)
+
+
+def test_a_routers_word_is_left_alone_by_another_that_ends(tmp_path: Path) -> None:
+    places = make_fleet(tmp_path, {"judge": ()})
+    spec = read_spec(places)
+    assert spec is not None
+    with Word(places, spec, "http://first") as first:
+        with Word(places, spec, "http://second"):
+            pass
+        assert "first" in places.router.read_text()
+        places.router.write_text(places.router.read_text().replace("first", "other"))
+    assert "other" in places.router.read_text()
+    places.router.unlink()
+    with Word(places, spec, "http://first"):
+        first.write()
+    assert not places.router.exists()

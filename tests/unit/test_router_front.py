@@ -22,7 +22,7 @@ from automate.serving.fleet.keys import client_context, make_secrets, read_secre
 from automate.serving.fleet.records import FleetSpec, WorkerRecord
 from automate.serving.fleet.registry import Watch, read_spec, register
 from automate.serving.relay.relay import Answer, Asked, Relay, Target
-from automate.serving.router.bridge import Bridge
+from automate.serving.router.bridge import NOBODY, Bridge
 from automate.serving.router.front import Front, FrontConfig
 from automate.serving.router.roster import Roster
 from automate.settings_fleet import Router as RouterSettings
@@ -88,6 +88,39 @@ async def test_a_target_carries_the_key_and_is_never_shown(places: FleetPlaces) 
     assert isinstance(target, Target)
     assert target.own
     assert places.key.read_text().strip() not in repr(target)
+
+
+async def test_vllm_routers_own_errors_are_mended(places: FleetPlaces) -> None:
+    front = front_of(places, [], wait=5)
+    request = asked("POST", "/v1/chat/completions")
+    wrong = await front.mend(request, 422, b"Failed to deserialize", 0.0)
+    assert isinstance(wrong, Answer)
+    assert (wrong.status, json.loads(wrong.body)["error"]["message"]) == (422, "Failed to deserialize")
+    late = await front.mend(request, 503, b"No available workers", 5.1)
+    assert isinstance(late, Answer)
+    assert b"no_worker" in late.body
+    keeper, looks = front._keepers["judge"], 0
+
+    async def put_right(_: float) -> None:
+        nonlocal looks
+        looks += 1
+
+    async def ready(_: float) -> int:
+        return 7
+
+    keeper.put_right, keeper.ready = put_right, ready  # type: ignore[method-assign, assignment]
+    keeper.want({"https://a:1": "w1"})
+    front._bridges["judge"] = "/bridge"
+    first = await front.mend(request, 503, b"No available workers (all circuits open)", 0.0)
+    assert isinstance(first, Target)
+    assert (first.port, first.mend, looks) == (7, True, 1)
+    second = await front.mend(request, 503, b"No available workers", 0.5)
+    assert isinstance(second, Target)
+    assert (second.uds, second.mend) == ("/bridge", True)
+    third = await front.mend(request, 503, NOBODY, 0.7)
+    assert isinstance(third, Target)
+    assert (third.port, looks) == (7, 2)
+    assert all(("Content-Type", "application/json") in one.headers for one in (first, second, third))
 
 
 # --- the roster --------------------------------------------------------------------------------------
@@ -202,8 +235,12 @@ async def test_the_bridge_passes_bytes_to_the_fleets_workers_only(places: FleetP
                     assert (await reply.json())["id"] == "w1"
                 for other in (two.url, None):
                     chosen.append(other)
-                    with pytest.raises(aiohttp.ClientError):
-                        await session.get("http://x/anything", headers=key)
+                    async with session.get("http://x/anything", headers=key) as reply:
+                        assert (reply.status, await reply.read()) == (503, NOBODY)
+                turns = iter(["https://127.0.0.1:1", one.url])
+                bridge._choose = lambda: next(turns)
+                async with session.get("http://x/anything", headers=key) as reply:
+                    assert (await reply.json())["id"] == "w1"  # the next worker, as nothing was sent to the first
         finally:
             await bridge.close()
     assert not Path(path).exists()

@@ -70,10 +70,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class ServerGroup:
-    """What one server holds: one model, or adapters of one base. `served`: the full model's name on the server."""
+    """What one server holds: one model, or adapters of one base. `served`: the full model's name on the server;
+    `spare`: slots for adapters that stay empty."""
 
     candidates: tuple[Candidate, ...]
     served: str
+    spare: int = 0
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -267,18 +269,18 @@ def groups(found: Sequence[Candidate], max_loras: int) -> tuple[ServerGroup, ...
     order: list[list[Candidate]] = []
     open_groups: dict[tuple[object, ...], list[Candidate]] = {}
     for one in found:
-        group = open_groups.get(_signature(one)) if one.base is not None else None
+        group = open_groups.get(signature(one)) if one.base is not None else None
         if group is None or len(group) >= max_loras:
             group = []
             order.append(group)
             if one.base is not None:
-                open_groups[_signature(one)] = group
+                open_groups[signature(one)] = group
         group.append(one)
     return tuple(server_group(members, [one.model for one in members]) for members in order)
 
 
-def _signature(one: Candidate) -> tuple[object, ...]:
-    """What must be equal for two adapters to share a server."""
+def signature(one: Candidate) -> tuple[object, ...]:
+    """What must be equal for two adapters, or an adapter and its base, to share a server."""
     folder = (one.base or one.path or Path(one.model)).resolve()
     return folder, one.chat_template, one.tokenizer, one.args
 

@@ -73,7 +73,8 @@ def _adapters(group: ServerGroup) -> list[str]:
     rank = next((size for size in RANKS if size >= wanted), wanted)
     modules = [json.dumps({"name": one.model, "path": str(one.path), "base_model_name": group.served})
                for one in group.adapters]
-    return ["--enable-lora", "--max-loras", str(len(modules)), "--max-lora-rank", str(rank), "--lora-modules", *modules]
+    return ["--enable-lora", "--max-loras", str(len(modules) + group.spare), "--max-lora-rank", str(rank),
+            "--lora-modules", *modules]
 
 
 def answer_script(workspace: Workspace, plan: Plan, batch: Batch, config: str, python: str,

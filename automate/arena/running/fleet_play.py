@@ -15,26 +15,29 @@ from types import TracebackType
 from automate import __version__
 from automate.arena.engine_job import FleetUse
 from automate.arena.running.fleet_beside import Beside
-from automate.arena.running.gpu_hours import by_files, servers_that_fit
+from automate.arena.running.fleet_revival import ENGINE, Revival, stopped_by_engine
+from automate.arena.running.gpu_hours import Usage, by_files, servers_that_fit
 from automate.arena.running.job_config import JobConfig
-from automate.claims import myself
+from automate.claims import JobAlive, myself, no_jobs
 from automate.cluster.base import Cluster
-from automate.cluster.submit import SubmissionBook, settle_open
 from automate.errors import ConfigError, FlockError
 from automate.fleet_places import FleetPlaces
+from automate.fleets.aside import aside
 from automate.fleets.controller import Controller
-from automate.fleets.handing import control, stop
+from automate.fleets.handing import stop, wish_stop
 from automate.fleets.jobs import alive_of, cluster_of
-from automate.fleets.looking import given_up, look
 from automate.fleets.outlook import outlook_of
 from automate.fleets.scaling import Demand
 from automate.serving.fleet.records import FleetSpec, Group
-from automate.serving.fleet.registry import User, Watch, read_spec, read_wish, use, users, write_wish
+from automate.serving.fleet.registry import User, read_spec, use, users
 from automate.serving.fleet.serving import FleetServing, Load
+from automate.serving.fleet.users import Using
 
 Say = Callable[[str], None]
 TURN_EVERY = 2.0
 """Seconds between two turns of the controller, which asks Slurm less often by itself."""
+PATIENCE = 5.0
+"""Seconds that a Slurm which doesn't answer is waited for at the engine's end."""
 
 
 @dataclass(frozen=True)
@@ -70,34 +73,46 @@ class FleetPlay:
         self._user: User | None = None
         self._beside: Beside | None = None
         self._controller: Controller | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._told = ""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._told: dict[str, str] = {}
 
     # --- while it is open -----------------------------------------------------------------------
     async def __aenter__(self) -> FleetServing:
+        try:
+            return await self._open()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+
+    async def _open(self) -> FleetServing:
         spec, group = await asyncio.to_thread(self._find)
-        self._user = await asyncio.to_thread(use, self.places, "engine", me=self._me)
-        await self._try(asyncio.to_thread, self._revive, spec, group)
+        self._user = await asyncio.to_thread(use, self.places, ENGINE, me=self._me)
+        self._tasks.append(asyncio.create_task(self._live(self._user, spec)))
+        revival = Revival(self.places, spec, group, self._cluster(spec), left=lambda: self._work().left, say=self._say,
+                          others=lambda: any(one.who == ENGINE for one in self._others(spec)))
+        await self._try("revival", lambda: aside(revival.turn))
         settings = self.config.settings
         concurrency = settings.judge.concurrency
         self._serving = FleetServing(
             self.places, spec, settings.judge.name, say=self._say, job_alive=alive_of(self._cluster(spec)),
             outlook=self._outlook(spec), version=__version__, routing=settings.fleet.routing,
-            overload=settings.fleet.overload, concurrency=None if concurrency == "auto" else concurrency)
+            overload=settings.fleet.overload, concurrency=None if concurrency == "auto" else concurrency,
+            again=self.config.words.submit)
         await self._serving.__aenter__()
         if settings.fleet.engine == "beside":
             self._beside = Beside(self.places, group, self._say, self._environ)
             await self._beside.start()
         self._controller = Controller(self.places, spec, self._cluster(spec), demand=self._demand, say=self._say,
                                       exclude=self._exclude, alone=self._alone, room=lambda: self.room_for(group))
-        self._task = asyncio.create_task(self._follow(self._controller, spec))
+        self._tasks.append(asyncio.create_task(self._keep_up(
+            self._controller, revival, min(TURN_EVERY, spec.heartbeat))))
         return self._serving
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._controller is not None:
             await asyncio.to_thread(self._controller.close)
         if self._serving is not None:
@@ -126,50 +141,52 @@ class FleetPlay:
         self._spec = spec
         return spec, group
 
-    def _revive(self, spec: FleetSpec, group: Group) -> None:
-        """Have its servers again: they may have ended while nobody used them, or with the campaign before this one."""
-        cluster = self._cluster(spec)
-        with control(self.places, cluster):
-            settle_open(SubmissionBook(self.places.submissions), cluster)
-            watch = Watch(self.places, spec, alive_of(cluster), version=spec.version)
-            wish, ended = read_wish(self.places), given_up(look(self.places, spec, cluster, watch))
-            wanted = max(wish.wanted.get(group.number, 0), min(wish.bounds_of(group)[0], self._work().left))
-            write_wish(self.places, replace(
-                wish, stop=False, wanted={**wish.wanted, group.number: wanted},
-                dropped=(*wish.dropped, *(job for job in ended if job not in wish.dropped))))
-        if wish.stop:
-            self._say(f"fleet '{spec.name}': it was stopped while this engine waited; its servers are asked for again")
-
     # --- every few seconds ----------------------------------------------------------------------
-    async def _follow(self, controller: Controller, spec: FleetSpec) -> None:
+    async def _live(self, user: User, spec: FleetSpec) -> None:
+        """Show that this engine uses the fleet, and what it has to do; waits for no Slurm."""
         while True:
             self.was_up = self.was_up or self.up
-            if self._user is not None:
-                await self._try(asyncio.to_thread, self._user.beat)
-            await self._try(controller.turn)
+            await self._try("heartbeat", lambda: aside(self._beat(user)))
             if self._beside is not None:
                 await self._beside.look()
             await asyncio.sleep(min(TURN_EVERY, spec.heartbeat))
 
-    async def _try(self, act: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Do it; what goes wrong is said once, and tried again."""
+    def _beat(self, user: User) -> Callable[[], None]:
+        work, model = self._work(), self.config.settings.judge.name
+        return lambda: user.beat(left=work.left, in_flight=work.in_flight, model=model)
+
+    async def _keep_up(self, controller: Controller, revival: Revival, pause: float) -> None:
+        """Keep the number of servers; may hang as long as Slurm does."""
+        while True:
+            await self._try("revival", lambda: aside(lambda: revival.turn(controls=controller.controls)))
+            await self._try("controller", controller.turn)
+            await asyncio.sleep(pause)
+
+    async def _try(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
+        """Do it; what goes wrong with it is said once until it goes right, and tried again."""
         try:
-            await act(*arguments)
-            self._told = ""
+            await act()
+            self._told.pop(what, None)
         except FlockError as error:
-            if error.what != self._told:
-                self._told = error.what
+            if error.what not in self._told.values():
                 self._say(f"fleet '{self.fleet.name}': {error}")
+            self._told[what] = error.what
 
     def _demand(self) -> Demand:
-        work = self._work()
-        return Demand(work.left, work.in_flight, self.config.settings.judge.name)
+        """What is to be done by this engine, and by others who ask the same servers but are not in control."""
+        work, model, spec = self._work(), self.config.settings.judge.name, self._spec
+        known = [] if spec is None else [one for one in self._others(spec) if (one.who, one.model) == (ENGINE, model)]
+        return Demand(work.left + sum(one.left for one in known),
+                      work.in_flight + sum(one.in_flight for one in known), model)
 
     def _alone(self) -> bool:
         """Whether nobody but this engine uses the fleet."""
-        spec = self._spec
-        known = users(self.places, job_alive=alive_of(self._cluster(spec))) if spec is not None else []
-        return all(one.holder.nonce == self._me.nonce for one in known)
+        return self._spec is None or not self._others(self._spec)
+
+    def _others(self, spec: FleetSpec, job_alive: JobAlive | None = None) -> list[Using]:
+        """Who else uses the fleet."""
+        known = users(self.places, job_alive=job_alive or alive_of(self._cluster(spec)), stale=spec.stale)
+        return [one for one in known if one.holder.nonce != self._me.nonce]
 
     def room_for(self, group: Group) -> int | None:
         """How many more servers limits.max_gpu_hours leaves room for."""
@@ -179,11 +196,23 @@ class FleetPlay:
         workspace = replace(workspace, settings=self.config.servers or workspace.settings)
         return servers_that_fit(cap, by_files(workspace, None, time.time()), group)
 
+    def _barred(self, group: Group) -> str | None:
+        """That what was used leaves no room for a server; hours that are only set aside may come free."""
+        cap, workspace = self.config.settings.limits.max_gpu_hours, self.config.workspace
+        workspace = replace(workspace, settings=self.config.servers or workspace.settings)
+        if cap is None or servers_that_fit(cap, Usage(by_files(workspace, None, time.time()).used, 0.0), group) != 0:
+            return None
+        return f"limits.max_gpu_hours={cap:g} leaves no room for another server: raise it to go on"
+
     def _outlook(self, spec: FleetSpec) -> Callable[[], Awaitable[str | None]]:
         """Why there will be no server, or None as long as one may come: waiting for GPUs is normal."""
-        of_jobs = outlook_of(self.places, spec, self._cluster(spec), self.config.settings.judge.name, say=self._say)
+        of_jobs = outlook_of(self.places, spec, self._cluster(spec), self.config.settings.judge.name, say=self._say,
+                             barred=self._barred)
 
         async def ask() -> str | None:
+            with contextlib.suppress(FlockError):
+                if await asyncio.to_thread(stopped_by_engine, self.places):
+                    return None  # this engine takes that back
             gone = self._beside is None or self._beside.gave_up is not None
             jobs = await of_jobs() if gone else None
             least = self.fleet.most == 1 and self._beside is not None
@@ -214,17 +243,29 @@ class FleetPlay:
         if spec is None or spec.campaign is None:
             return
         with contextlib.suppress(FlockError):
-            await asyncio.to_thread(self._stop, spec)
+            await self._stop(spec)
 
-    def _stop(self, spec: FleetSpec) -> None:
-        cluster = self._cluster(spec)
-        now = read_spec(self.places)
+    async def _stop(self, spec: FleetSpec) -> None:
+        """First by files, which its servers follow, then by the cluster, if that answers soon.
+
+        One who comes to use it meanwhile takes the stop back.
+        """
+        now = await asyncio.to_thread(read_spec, self.places)
         if now is None or now.id != spec.id:
             return
-        others = users(self.places, job_alive=alive_of(cluster))
+        try:
+            others = await aside(lambda: self._others(spec), patience=PATIENCE)
+        except TimeoutError:
+            others = self._others(spec, no_jobs)
         if others:
             self._say(f"fleet '{spec.name}': left as it is, {others[0].who} of {others[0].holder} uses it")
             return
-        done = stop(self.places, spec, cluster)
+        await asyncio.to_thread(wish_stop, self.places, ENGINE)
+        try:
+            done = await aside(lambda: stop(self.places, spec, self._cluster(spec), by=ENGINE), patience=PATIENCE)
+        except TimeoutError:
+            self._say(f"fleet '{spec.name}': stopped; its servers end by themselves, those that wait as soon as they "
+                      f"start: the cluster did not answer within {PATIENCE:g} s")
+            return
         self._say(f"fleet '{spec.name}': stopped; {len(done.ending)} servers end by themselves, {len(done.cancelled)} "
                   "that waited were cancelled")

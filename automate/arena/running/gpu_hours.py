@@ -4,6 +4,7 @@ Pure over run records and submissions; asks no Slurm, so that a job can use it b
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from automate.arena.batches import needs_gpu
+from automate.arena.engine_job import FleetUse, engine_settings
 from automate.arena.preflight.judge import asked_gpus
 from automate.arena.running.runlog import own_job_id, read_runs
 from automate.cluster.submit import Submission, SubmissionBook
 from automate.durations import seconds_of
-from automate.fleet_places import FleetPlaces, fleets_folder
+from automate.fleet_places import FleetPlaces
 from automate.fleets.account import read_worker_runs
-from automate.serving.fleet.records import FleetSpec, Group
+from automate.fleets.jobs import fleets_of
+from automate.journal import read_json
+from automate.serving.fleet.records import Group
 from automate.serving.fleet.registry import read_spec, read_wish
 from automate.settings import Settings
 from automate.workspace import Workspace
@@ -94,8 +98,11 @@ def goes_on(run: Run) -> bool:
 
 
 def without_slurm(runs: Sequence[Run], submissions: Sequence[Submission], finished: frozenset[str],
-                  settings: Settings, own: str | None, now: float) -> Usage:
-    """The usage by files alone, rather too much than too little. `own` is the asking job, whose start ends now."""
+                  settings: Settings, own: str | None, now: float, engines: frozenset[str] = frozenset()) -> Usage:
+    """The usage by files alone, rather too much than too little. `own` is the asking job, whose start ends now.
+
+    `engines`: plans whose jobs play on a fleet.
+    """
     used = reserved = 0.0
     start = hours_of_start(settings)
     newest = {run.get("job"): run for run in runs}
@@ -110,8 +117,11 @@ def without_slurm(runs: Sequence[Run], submissions: Sequence[Submission], finish
         else:
             used += hours
             reserved += max(0.0, each - hours)
-    waiting = {job for submission in submissions for job in submission.jobs} - set(newest) - finished
-    return Usage(used, reserved + start * len(waiting))
+    engine = hours_of_start(engine_settings(settings))
+    waiting = {job: engine if submission.plan in engines else start
+               for submission in submissions for job in submission.jobs}
+    known = {*newest, *finished}
+    return Usage(used, reserved + sum(each for job, each in waiting.items() if job not in known))
 
 
 def by_files(workspace: Workspace, own: str | None, now: float) -> Usage:
@@ -119,8 +129,16 @@ def by_files(workspace: Workspace, own: str | None, now: float) -> Usage:
     settings = workspace.settings
     runs = of_campaign(read_runs(workspace.runs), settings)
     finished = frozenset(path.name.removesuffix(".cancelled") for path in workspace.submissions.glob("*.cancelled"))
-    usage = without_slurm(runs, SubmissionBook(workspace.submissions).all(), finished, settings, own, now)
-    return usage + of_fleets(workspace.root, settings.judge.name, now)
+    book = SubmissionBook(workspace.submissions).all()
+    usage = without_slurm(runs, book, finished, settings, own, now, _engines(workspace, book))
+    return usage + of_fleets(workspace.root, settings.judge.name, now, own=own)
+
+
+def _engines(workspace: Workspace, submissions: Iterable[Submission]) -> frozenset[str]:
+    """The plans among those handed in that are played on a fleet."""
+    plans = {submission.plan for submission in submissions}
+    return frozenset(plan for plan in plans if FleetUse.of(
+        (read_json(workspace.plans / f"{plan}.json") or {}).get("fleet")) is not None)
 
 
 def may_go_on(workspace: Workspace, *, own: str | None = None, now: float | None = None) -> bool:
@@ -153,36 +171,95 @@ def servers_that_fit(cap: float | None, usage: Usage, group: Group) -> int | Non
     return 0 if each == float("inf") or left < each else math.floor(left / each + 1e-9)
 
 
-def of_fleets(root: Path, model: str, now: float) -> Usage:
-    """GPU-hours of the servers of a model in all fleets of a workspace, by their files alone."""
+def server_may_go_on(workspace: Workspace, group: Group, *, own: str | None, now: float | None = None) -> bool:
+    """Whether one more start of a fleet's server fits under limits.max_gpu_hours; `own`: its job.
+
+    As `may_go_on` of a batch: write `next` (requeue) into its record first.
+    """
+    usage = by_files(workspace, own, time.time() if now is None else now)
+    return servers_that_fit(workspace.settings.limits.max_gpu_hours, usage, group) != 0
+
+
+def of_fleets(root: Path, model: str, now: float, *, own: str | None = None) -> Usage:
+    """GPU-hours of the servers of a model in all fleets of a workspace, by their files alone.
+
+    `own`: the asking server's job, whose start ends now.
+    """
     usage = Usage(0.0, 0.0)
-    folder = fleets_folder(root)
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        places = FleetPlaces(root, path.name)
+    for name in fleets_of(root):
+        places = FleetPlaces(root, name)
         spec = read_spec(places)
-        runs = [run for run in read_worker_runs(places) if run.get("model") == model]
         group = next((one for one in spec.groups if one.model == model), None) if spec is not None else None
-        asked = frozenset() if spec is None or group is None or read_wish(places).stop else _asked(places, spec, group)
-        usage += usage_of_servers(runs, asked, hours_of_server(group) if group is not None else 0.0, now)
+        runs = [run for run in read_worker_runs(places) if run.get("model") == model]
+        if spec is None or group is None:
+            usage += usage_of_servers(runs, frozenset(), 0.0, now, own=own)
+            continue
+        book = [one for one in SubmissionBook(places.submissions).all() if one.plan == spec.id]
+        mine, before = _of_now(book, runs)
+        usage += usage_of_servers(before, frozenset(), 0.0, now)
+        usage += usage_of_servers(mine, _waiting(places, book, group, mine, now), hours_of_server(group), now, own=own)
     return usage
 
 
-def _asked(places: FleetPlaces, spec: FleetSpec, group: Group) -> frozenset[str]:
-    """Jobs of a group's servers that were handed in."""
-    book = SubmissionBook(places.submissions).all()
-    return frozenset(f"{one.job}_{index}" for one in book for index, number in one.tasks.items()
-                     if one.plan == spec.id and one.job is not None and number == group.number)
+def _jobs(book: Iterable[Submission], group: Group | None = None) -> set[str]:
+    """Jobs of servers (of one group) that were handed in, as squeue prints them."""
+    return {f"{one.job}_{index}" for one in book if one.job is not None
+            for index, number in one.tasks.items() if group is None or number == group.number}
 
 
-def usage_of_servers(runs: Sequence[Run], asked: frozenset[str], each: float, now: float) -> Usage:
-    """What these starts of servers used and may yet use. `asked`: jobs that were handed in; `each`: hours of one.
+def _of_now(book: Sequence[Submission], runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """The starts of the fleet as it is, and those of before it was made anew, which are over."""
+    if not book or any(one.open for one in book):  # whose a job is, is not known yet
+        return list(runs), []
+    handed = _jobs(book)
+    return [run for run in runs if run.get("job") in handed], [run for run in runs if run.get("job") not in handed]
 
-    One beside an engine is no job: the engine's own counts its GPUs.
+
+def _waiting(places: FleetPlaces, book: Sequence[Submission], group: Group, runs: Sequence[Run],
+             now: float) -> frozenset[str]:
+    """Jobs of a group's servers that may be in the queue: handed in, and neither cancelled nor lost before a word."""
+    wish = read_wish(places)
+    if wish.stop:
+        return frozenset()
+    spoke = {run.get("job") for run in runs}
+    return frozenset(job for job in _jobs(book, group) - set(wish.dropped)
+                     if job in spoke or not _died_mute(places, group, job, now))
+
+
+def _died_mute(places: FleetPlaces, group: Group, job: str, now: float) -> bool:
+    """Whether a job without a record was started long ago: there is a log of it."""
+    for kind in ("out", "err"):
+        with contextlib.suppress(OSError):
+            if now - (places.logs / f"worker-{group.number}_{job}.{kind}").stat().st_mtime > FRESH:
+                return True
+    return False
+
+
+def usage_of_servers(runs: Sequence[Run], asked: frozenset[str], each: float, now: float, *,
+                     own: str | None = None) -> Usage:
+    """What these starts of servers used and may yet use. `asked`: jobs that may be in the queue; `each`: hours of one.
+
+    Every start is used up once; for a job, its newest start says what is set aside: the rest of its time limit while it
+    lives, a whole start where it is in the queue again, nothing where it is over. `own`: the asking job, for which
+    nothing is set aside, as its start ends now. One beside an engine is no job: the engine's own counts its GPUs.
     """
     used = reserved = 0.0
-    for run in (run for run in runs if run.get("job") is not None):
-        hours = (number(run, "gpus") or 0.0) * lived(run) / 3600
+    of_jobs = sorted((run for run in runs if run.get("job") is not None), key=lambda run: number(run, "restart") or 0.0)
+    newest = {str(run.get("job")): run for run in of_jobs}
+    for run in of_jobs:
+        job, last = str(run.get("job")), newest[str(run.get("job"))] is run
+        lives = last and run.get("phase") != "ended" and now - (number(run, "updated") or 0.0) <= FRESH
+        hours = (number(run, "gpus") or 0.0) * (_so_far(run) if lives else lived(run)) / 3600
         used += hours
-        if run.get("phase") != "ended" and now - (number(run, "updated") or 0.0) <= FRESH:
+        if not last or job == own:
+            continue
+        if goes_on(run) and (lives or (run.get("phase") == "ended" and job in asked)):
+            reserved += each
+        elif lives:
             reserved += max(0.0, each - hours)
-    return Usage(used, reserved + each * len(asked - {str(run.get("job")) for run in runs}))
+    return Usage(used, reserved + each * len(asked - {*newest, own}))
+
+
+def _so_far(run: Run) -> float:
+    """Seconds of a start that lives: the rest of its time limit is set aside."""
+    return max(number(run, "seconds") or 0.0, (number(run, "updated") or 0.0) - (number(run, "started") or 0.0))

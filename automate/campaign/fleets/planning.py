@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automate import __version__
-from automate.arena.answering.candidates import Candidate, ServerGroup, api_entries, candidate_of, groups, path_of
+from automate.arena.answering.candidates import Candidate, ServerGroup, api_entries, candidate_of, path_of
 from automate.arena.answering.effective import generation_settings
 from automate.arena.answering.scripts import group_command
 from automate.arena.batches import needs_gpu, server_command, server_context
 from automate.arena.context import judge_identity
 from automate.arena.running.gpu_hours import gpus_of
+from automate.campaign.fleets.sharing import rehearsed_adapter, shared_groups
 from automate.cluster.asking import me
 from automate.cluster.script import directives, log_pattern, render
 from automate.durations import seconds_of
@@ -54,7 +55,7 @@ def spec_of(workspace: Workspace, models: Sequence[str], least: int, most: int, 
     """The fleet that serves these models, `least` to `most` servers of each, and the text of each group's script.
 
     A model is the judge by its name, a candidate that generate.* knows, a folder, or a name on a hub (served under its
-    last part). LoRA adapters of one base are one group. Raises ConfigError, or ManyErrors for several models.
+    last part). A base and its LoRA adapters are one group. Raises ConfigError, or ManyErrors for several models.
     """
     check_fleet(name)
     places = FleetPlaces(workspace.root, name)
@@ -108,7 +109,8 @@ def serve_what(workspace: Workspace, models: Sequence[str], python: str = sys.ex
             errors += error.errors if isinstance(error, ManyErrors) else [error]
     if errors:
         raise errors[0] if len(errors) == 1 else ManyErrors(errors)
-    found += [_candidates(workspace, group, python) for group in groups(asked, workspace.settings.generate.max_loras)]
+    shared = shared_groups(asked, workspace.settings.generate.max_loras, [one.model for one in found])
+    found += [_candidates(workspace, group, python) for group in shared]
     _refuse_twice(found)
     return found
 
@@ -167,7 +169,7 @@ def _candidate(workspace: Workspace, model: str) -> Candidate:
     if problems:
         errors = [ConfigError(f"{one.model}: {one.what}", where=one.where, todo=one.todo) for one in problems]
         raise errors[0] if len(errors) == 1 else ManyErrors(errors)
-    return candidate
+    return rehearsed_adapter(workspace.root, candidate) if rehearsed else candidate
 
 
 def _folder(workspace: Workspace, model: str) -> Path | None:

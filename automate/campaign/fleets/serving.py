@@ -4,12 +4,15 @@ Never prints; says nothing of a fleet's key but where it lies."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from automate.campaign import state
 from automate.campaign.nodes import remember_failed_jobs
 from automate.campaign.rooms import excluded_now
 from automate.cluster.base import Cluster
@@ -26,12 +29,14 @@ from automate.fleets.jobs import (
     is_over,
     job_ids,
     jobs_of,
+    refuse_others,
     submissions_of,
 )
 from automate.fleets.outlook import outlook
 from automate.fleets.scaling import Decision
 from automate.fleets.status import FleetStatus, fleet_status
 from automate.journal import replace_file
+from automate.serving.fleet.keys import read_secrets
 from automate.serving.fleet.records import FleetSpec, Group
 from automate.serving.fleet.registry import Watch, read_spec, read_wish
 from automate.workspace import Workspace
@@ -62,6 +67,7 @@ class Fleet:
 def write_scripts(workspace: Workspace, cluster: Cluster, spec: FleetSpec, scripts: Mapping[int, str]) -> None:
     """Write a fleet's scripts for a look at them, without making the fleet. Raises as make_fleet."""
     places = FleetPlaces(workspace.root, spec.name)
+    refuse_others(workspace.root, spec.name)
     with control(places, cluster, patience=0.0):
         refuse_alive(places, cluster)
         for number, text in scripts.items():
@@ -71,9 +77,12 @@ def write_scripts(workspace: Workspace, cluster: Cluster, spec: FleetSpec, scrip
 def make_and_submit(workspace: Workspace, cluster: Cluster, spec: FleetSpec, scripts: Mapping[int, str]) -> Handed:
     """Make the fleet and hand over the least number of servers of each group, away from bad nodes.
 
-    Raises ConfigError where a fleet of this name is not over, ClaimedError where another makes it at this moment.
+    Raises ConfigError where a fleet of this name is not over, or limits.max_submitted has no room for it, ClaimedError
+    where another makes it at this moment.
     """
     places = FleetPlaces(workspace.root, spec.name)
+    refuse_others(workspace.root, spec.name)
+    _refuse_too_many(workspace, sum(group.least for group in spec.groups))
     handed = Handed()
     with control(places, cluster, patience=0.0) as claim:
         make_fleet(places, spec, scripts, cluster=cluster, claim=claim)
@@ -85,12 +94,36 @@ def make_and_submit(workspace: Workspace, cluster: Cluster, spec: FleetSpec, scr
     return handed
 
 
+def _refuse_too_many(workspace: Workspace, count: int) -> None:
+    """Raises ConfigError where so many more servers do not fit under limits.max_submitted beside what is queued."""
+    cap = workspace.settings.limits.max_submitted
+    if cap is None or count < 1:
+        return
+    active = len(state.look(workspace).active)
+    for name in fleets_of(workspace.root):
+        with contextlib.suppress(ClusterError):  # on a cluster that can't be asked from here
+            other = open_fleet(workspace.root, name)
+            active += sum(one.status.may_act for one in jobs_of(other.places, other.cluster, other.spec))
+    if active + count > cap:
+        raise ConfigError(f"limits.max_submitted={cap}: {active} job{'s' * (active != 1)} in the queue, and "
+                          f"{count} server{'s' * (count != 1)} asked for", where="limits.max_submitted",
+                          todo="ask for fewer with --replicas, wait, or raise limits.max_submitted")
+
+
 def rescale(workspace: Workspace, fleet: Fleet, bounds: tuple[int, int], model: str | None) -> Handed:
-    """Have between `bounds` servers of a model (of each model: None). Raises ConfigError for a model it hasn't."""
+    """Have between `bounds` servers of a model (of each model: None).
+
+    Raises ConfigError for a model it hasn't, where the fleet's secrets are open to others, and where
+    limits.max_submitted has no room for the servers that are missing.
+    """
+    read_secrets(fleet.places)
     groups = fleet.spec.groups if model is None else (group_of(fleet.spec, model),)
     wish, (least, most) = read_wish(fleet.places), bounds
     wanted = {one.number: min(max(wish.wanted_of(one), least), most) for one in groups}
-    remember_failed_jobs(workspace, jobs_of(fleet.places, fleet.cluster, fleet.spec))
+    jobs = jobs_of(fleet.places, fleet.cluster, fleet.spec)
+    have = Counter(one.group for one in jobs if one.status.may_act)
+    _refuse_too_many(workspace, sum(max(0, count - have[number]) for number, count in wanted.items()))
+    remember_failed_jobs(workspace, jobs)
     excluded = excluded_now(workspace, fleet.cluster)
     done = scale(fleet.places, fleet.spec, fleet.cluster, wanted, bounds=dict.fromkeys(wanted, bounds),
                  exclude=excluded.option)
@@ -111,6 +144,7 @@ def group_of(spec: FleetSpec, model: str) -> Group:
 
 def find_fleet(root: Path, name: str | None) -> Fleet:
     """The fleet of this name; without one the only fleet, or the only one that is not over. Raises ConfigError."""
+    refuse_others(root, name)
     names = fleets_of(root)
     if name is None and len(names) > 1:
         names = [one for one in names if not _over(root, one)] or names
@@ -166,11 +200,23 @@ def status_of(workspace: Workspace, name: str) -> FleetStatus:
     return fleet_status(places, spec, jobs, None, time.time())
 
 
+def warnings_of(root: Path, names: Iterable[str]) -> dict[str, str]:
+    """What is wrong with the secrets of these fleets, by name, and what to do: others may have read them."""
+    found = {}
+    for name in names:
+        try:
+            read_secrets(FleetPlaces(root, name))
+        except ConfigError as error:
+            found[name] = str(error)
+    return found
+
+
 def open_fleets(root: Path, name: str | None) -> list[str]:
     """The fleets to show: the one of this name, or all. Raises ConfigError for a name that no fleet has."""
     names = fleets_of(root)
     if name is None:
         return names
+    refuse_others(root, name)
     if name not in names:
         raise _no_fleet(root, name, names)
     return [name]

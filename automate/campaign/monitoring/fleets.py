@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from automate.campaign.monitoring.sources import Mark, stamp
+from automate.claims import no_jobs
 from automate.cluster.local.executor import LocalCluster
 from automate.cluster.queue import JobState, JobStatus
 from automate.cluster.submit import Submission
@@ -47,7 +48,7 @@ class Fleets:
         """Every fleet that is not over, and the newest campaign's where that is over. `said`: what Slurm says."""
         for name, (places, spec) in list(self._living()):
             jobs = _jobs(workspace, spec, self._handed.get(name, []), said)
-            status = fleet_status(places, spec, jobs, None, now, self._eyes[name])
+            status = fleet_status(places, spec, jobs, None, now, self._eyes[name], no_jobs)  # no question of its own
             self._seen[spec.id] = status, stamp(places.submissions)
         return _shown([(spec, self._seen[spec.id][0]) for _, spec in self._found.values()])
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from automate.fleets.rows import WorkerRow
     from automate.fleets.status import FleetStatus, ModelRow
 
-STYLES = {"ready": "green", "loading": "cyan", "draining": "yellow", "silent": "red", "unknown": "magenta",
-          "waiting": "", "ended": "dim"}
+STYLES = {"ready": "green", "loading": "cyan", "draining": "yellow", "refused": "red", "silent": "red",
+          "unknown": "magenta", "waiting": "", "ended": "dim"}
 MOST_ENDED = 5
 """Rows of ended starts in a table; the others are counted."""
 MOST_FAILURES = 6
@@ -61,7 +61,8 @@ def headline(status: FleetStatus, marks: Marks = UNICODE) -> str:
     servers = f"{status.ready} of {count(status.wanted, 'server')} ready"
     parts = [status.state, servers if status.state == "up" else f"{status.ready} ready" if status.ready else ""]
     parts += [f"router {status.router}" if status.router else ""]
-    parts += ["used by " + ", ".join(count(many, who) for who, many in status.users.items()) if status.users else ""]
+    using = status.users if status.state != "over" else {}
+    parts += ["used by " + ", ".join(count(many, who) for who, many in using.items()) if using else ""]
     return clean(f"Fleet {status.name}: " + f" {marks.dot} ".join(part for part in parts if part))
 
 
@@ -133,7 +134,8 @@ def spent_words(status: FleetStatus) -> str:
         return "no server's time was used yet"
     what = ", ".join(f"{name} {100 * status.shares.get(name, 0.0):.0f}%" for name, _ in KINDS)
     gpus = f" ({status.gpu_seconds / 3600:.2f} GPU-hours)" if status.gpu_seconds else ""
-    return f"{in_words(status.spent.total)} of servers' time{gpus}: {what}"
+    past = f" ({in_words(status.earlier.total)} of it before the fleet was made anew)" if status.earlier.total else ""
+    return f"{in_words(status.spent.total)} of servers' time{gpus}: {what}{past}"
 
 
 def spent_line(status: FleetStatus, width: int, marks: Marks = UNICODE) -> Text:
@@ -163,7 +165,8 @@ def failure_lines(status: FleetStatus, width: int) -> Iterator[Text]:
     """A line for each of the first failures, and its next step below; the others are counted."""
     for one in status.failures[:MOST_FAILURES]:
         where = f" on {one.node}" if one.node else ""
-        who = f"job {one.job}{where}" if one.job else f"worker {one.worker}{where}"
+        named = one.job and one.kind != "refused"  # such a record may name another's job
+        who = f"job {one.job}{where}" if named else f"worker {one.worker}{where}"
         yield from (Text(line, "red") for line in fold(clean(f"{who}: {one.cause}"), width, "    ", "  "))
         yield from (Text(line, "dim") for line in fold(clean(one.todo), width, "      ", "    -> "))
     if len(status.failures) > MOST_FAILURES:

@@ -53,6 +53,14 @@ def read(path: Path) -> Record:
     return read_dated(path)[0]
 
 
+def read_or_none(path: Path) -> Record | None:
+    """As `read`, without a reason: None for what is no record of this user. Raises OSError where it can't be opened."""
+    try:
+        return read(path)
+    except ValueError:
+        return None
+
+
 def read_dated(path: Path) -> tuple[Record, float]:
     """As `read`, with the time at which it was put there by the file system's clock, epoch seconds."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -138,7 +138,7 @@ class Wish:
     """How many workers of each group are wanted now (by group number), and whether the fleet is to end.
 
     `bounds`: least and most of groups for which somebody said so since the fleet was made; `dropped`: jobs whose end
-    by scancel has lowered what is wanted.
+    by scancel has lowered what is wanted. `stopped_by`: who had it stopped (user, engine).
     """
 
     wanted: Mapping[int, int] = field(default_factory=dict)
@@ -146,6 +146,7 @@ class Wish:
     changed: float = 0.0
     bounds: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
+    stopped_by: str | None = None
 
     def bounds_of(self, group: Group) -> tuple[int, int]:
         """The least and the most workers of a group."""
@@ -158,7 +159,7 @@ class Wish:
     def as_json(self) -> dict[str, Any]:
         return {"wanted": {str(number): count for number, count in self.wanted.items()}, "stop": self.stop,
                 "changed": self.changed, "bounds": {str(number): list(two) for number, two in self.bounds.items()},
-                "dropped": list(self.dropped)}
+                "dropped": list(self.dropped), "stopped_by": self.stopped_by}
 
     @classmethod
     def of(cls, data: Mapping[str, Any], where: str = "wish.json") -> Self:

@@ -80,18 +80,21 @@ class FleetServing:
 
     `context`: tokens, the least of the workers'; None as long as none is known. `limiter`: how many requests may be in
     flight over all workers; give it to the engine and the referee. `concurrency`: a fixed number for each worker.
+    `again`: the command that makes the fleet anew and goes on, for advice.
     """
 
     limiter: FleetLimiter
 
     def __init__(self, places: FleetPlaces, spec: FleetSpec, model: str, *, say: Callable[[str], None],
                  job_alive: JobAlive, outlook: Outlook, version: str, routing: Routing = "affinity",
-                 overload: float = 1.5, concurrency: int | None = None, pace: Pace | None = None) -> None:
+                 overload: float = 1.5, concurrency: int | None = None, pace: Pace | None = None,
+                 again: str | None = None) -> None:
         self.places = places
         self.spec = spec
         self.model = model
         self.limiter = FleetLimiter()
         self._pace = pace or Pace()
+        self._again = again
         self._say = say
         self._outlook = outlook
         self._watch = Watch(places, spec, job_alive, version=version)
@@ -222,18 +225,21 @@ class FleetServing:
             self._say(f"fleet {self.spec.name}: its registry can't be read; the workers that are known are used on: "
                       f"{error}")
         if not self.up and now - self._lost > self._pace.lost:
+            again = f"'{self._again}'" if self._again else "the same command"
             self._end(ServerError(
                 f"the registry of the fleet {self.spec.name} can't be read, and none of its workers answers",
-                where=str(self.places.workers), todo="see whether the workspace's file system is there; then run the "
-                "same command again: what was played is kept"))
+                where=str(self.places.workers), todo="see whether the workspace's file system is there; then run "
+                f"{again} again: what was played is kept"))
 
     async def _look_out(self) -> None:
         if self.up or self._error is not None:
             return
         why = await self._outlook() or self._all_refused()
         if why and not self.up:
+            shows = f"'flock-hpc serve --status --name {self.spec.name}' shows its workers"
+            todo = f"'{self._again}' makes the fleet anew and goes on; {shows}" if self._again else shows
             self._end(ServerError(f"the fleet {self.spec.name} has no worker for {self.model}: {why}",
-                                  where=str(self.places.home), todo="flock-hpc serve --status shows its workers"))
+                                  where=str(self.places.home), todo=todo))
 
     def _all_refused(self) -> str | None:
         """Why none of the workers that are there can be used, where that has been so for long."""

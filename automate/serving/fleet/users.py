@@ -18,10 +18,16 @@ from automate.serving.fleet.files import age_of, lost, put, read
 
 @dataclass(frozen=True)
 class Using:
-    """Somebody who uses the fleet: what it is (`engine`, `router`), and the process."""
+    """Somebody who uses the fleet: what it is (`engine`, `router`), and the process.
+
+    `left`, `in_flight`: an engine's requests that it has not started, and that it waits for; `model`: of whom.
+    """
 
     who: str
     holder: Holder
+    left: int = 0
+    in_flight: int = 0
+    model: str | None = None
 
 
 class User:
@@ -29,11 +35,12 @@ class User:
 
     def __init__(self, places: FleetPlaces, who: str, holder: Holder) -> None:
         self.path = places.users / f"{holder.nonce}.json"
-        self._word = {"who": who, "holder": asdict(holder)}
+        self._word: dict[str, object] = {"who": who, "holder": asdict(holder)}
         self._holder = holder
 
-    def beat(self) -> None:
-        """Show that it lives. Raises StorageError (the folder is lost)."""
+    def beat(self, *, left: int = 0, in_flight: int = 0, model: str | None = None) -> None:
+        """Show that it lives, and what it has to do (see `Using`). Raises StorageError (the folder is lost)."""
+        self._word.update(left=left, in_flight=in_flight, model=model)
         put(self.path, self._word, self._holder.nonce)
 
     def release(self) -> None:
@@ -74,7 +81,9 @@ def users(places: FleetPlaces, *, job_alive: JobAlive = no_jobs, stale: float = 
 def _user(path: Path, me: Holder, job_alive: JobAlive, stale: float) -> Using | None:
     try:
         word = read(path)
-        using = Using(str(word["who"]), Holder(**word["holder"]))
+        model = word.get("model")
+        using = Using(str(word["who"]), Holder(**word["holder"]), max(0, int(word.get("left", 0))),
+                      max(0, int(word.get("in_flight", 0))), None if model is None else str(model))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if _beats(path, stale):

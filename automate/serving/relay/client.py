@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Protocol, cast
 
 from automate.serving.relay.exchange import Exchange, Trade
 from automate.serving.relay.replies import answer_bytes
@@ -20,6 +20,8 @@ from automate.serving.relay.terms import Answer, error_answer
 AHEAD = 64 << 10
 """Bytes that are read of a connection while its request is on its way."""
 HIGH_WATER = 256 << 10
+STRANGERS = 2048
+"""Connections without the key at most, however many there may be: TLS takes a quarter of a MB for each."""
 LINGER = 2.0
 """Seconds in which a client that is still sending can read why it is cut off."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -28,35 +30,64 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 @dataclass(frozen=True)
 class Patience:
     """Seconds. `stranger`: for the first request with the key; `idle`: between requests; `head`: for a request's head;
-    `body`: without a byte of its body; `stuck`: without the client reading its reply."""
+    `body`: without a byte of its body; `stuck`: without the client reading its reply; `handshake`: for that of TLS."""
 
     stranger: float = 15.0
     idle: float = 75.0
     head: float = 20.0
     body: float = 30.0
     stuck: float = 300.0
+    handshake: float = 5.0
+
+
+class Stranger(Protocol):
+    """A connection that has not shown the key."""
+
+    def cut(self) -> None:
+        """Close at once."""
 
 
 @dataclass(eq=False)
 class House:
-    """What all clients of a relay share. `strangers`: those that have not shown the key, oldest first."""
+    """What all clients of a relay share. `strangers`: who has not shown the key, oldest first; `arriving`: those of
+    them whose handshake is not over; `most`: connections at once."""
 
     trade: Trade
     reader: Callable[[], RequestReader]
     most: int
     patience: Patience = Patience()
     clients: dict[Client, None] = field(default_factory=dict)
-    strangers: dict[Client, None] = field(default_factory=dict)
+    strangers: dict[Stranger, None] = field(default_factory=dict)
+    arriving: set[Stranger] = field(default_factory=set)
     busy: int = 0
     draining: float | None = None
     idle: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def admit(self, one: Stranger) -> None:
+        """One more; the oldest stranger goes where that is too many."""
+        self.strangers[one] = None
+        if len(self.strangers) > STRANGERS or len(self.clients) + len(self.arriving) > self.most:
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Close the connection of the oldest stranger."""
+        oldest = next(iter(self.strangers), None)
+        if oldest is not None:
+            self.forget(oldest)
+            oldest.cut()
+
+    def forget(self, one: Stranger) -> None:
+        """It is gone, or has been cut."""
+        self.strangers.pop(one, None)
+        self.arriving.discard(one)
+        self.clients.pop(one, None)  # type: ignore[call-overload]
+
 
 class Client(asyncio.Protocol):
-    """One connection. `exchange`: the request that is on its way."""
+    """One connection; until it is made, `arrival` stands for it."""
 
-    def __init__(self, house: House) -> None:
-        self._house, self._reader = house, house.reader()
+    def __init__(self, house: House, arrival: Stranger) -> None:
+        self._house, self._reader, self._arrival = house, house.reader(), arrival
         self._exchange: Exchange | None = None
         self._request: Request | None = None
         self._last: Answer | None = None
@@ -70,9 +101,9 @@ class Client(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
         self._since = self._now()
-        self._house.clients[self] = self._house.strangers[self] = None
-        if len(self._house.clients) > self._house.most:
-            next(iter(self._house.strangers), self).cut()
+        self._house.forget(self._arrival)
+        self._house.clients[self] = None
+        self._house.admit(self)
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -96,8 +127,7 @@ class Client(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deaf = True
-        self._house.clients.pop(self, None)
-        self._house.strangers.pop(self, None)
+        self._house.forget(self)
         exchange = self._exchange
         if exchange is not None:
             self._over()

@@ -12,7 +12,7 @@ from typing import Protocol
 from automate.serving.relay.own import NotOwnError
 from automate.serving.relay.replies import BrokenReplyError, ReplyReader
 from automate.serving.relay.requests import Request, model_of
-from automate.serving.relay.terms import Answer, Asked, Counting, Pick, Quick, Target, error_answer
+from automate.serving.relay.terms import Answer, Asked, Counting, Mend, Pick, Quick, Target, error_answer
 from automate.serving.relay.upstream import Connection, Place, Pool, place_of
 
 _ONE_WRITE = 64 << 10
@@ -44,13 +44,14 @@ class Trade:
     counting: Counting | None
     pool: Pool
     passed: int = 0
+    mend: Mend | None = None
 
 
 class Exchange:
     """One request, from `start` until one of the asker's last three calls, or `abandon`."""
 
-    __slots__ = ("_asker", "_connection", "_counted", "_head", "_place", "_reply", "_request", "_route", "_trade",
-                 "over")
+    __slots__ = ("_asked", "_asker", "_connection", "_counted", "_head", "_mend", "_mended", "_place", "_reply",
+                 "_request", "_route", "_trade", "over")
 
     def __init__(self, trade: Trade, asker: Asker, request: Request) -> None:
         self._trade, self._asker, self._request = trade, asker, request
@@ -59,13 +60,16 @@ class Exchange:
         self._head = b""
         self._reply: ReplyReader | None = None
         self._route: asyncio.Task[None] | None = None
-        self._counted = self.over = False
+        self._counted = self._mend = self.over = False
+        self._mended: float | None = None
+        self._asked: Asked
 
     def start(self) -> None:
         """Choose a target, and go there."""
         request = self._request
         asked = Asked(request.method.decode("ascii"), request.path.decode("latin-1"), model_of(request.body),
                       request.body)
+        self._asked = asked
         try:
             chosen = None if self._trade.quick is None else self._trade.quick(asked)
         except Exception as error:
@@ -78,7 +82,7 @@ class Exchange:
     @property
     def began(self) -> bool:
         """Whether any of the reply went to the asker."""
-        return self._reply is not None and self._reply.began
+        return self._reply is not None and self._reply.began and self._reply.held is None
 
     def abandon(self) -> None:
         """The client went away: the upstream's work ends too."""
@@ -110,6 +114,7 @@ class Exchange:
         if isinstance(chosen, Target):
             try:
                 self._place, self._head = place_of(chosen), self._request.upstream_head(chosen)
+                self._mend = chosen.mend and self._trade.mend is not None
             except ValueError as error:  # a header that can't be one
                 chosen = _at_a_loss(error)
         if isinstance(chosen, Answer):
@@ -144,7 +149,8 @@ class Exchange:
             return
         request = self._request
         self._connection, connection.taker = connection, self
-        self._reply = ReplyReader(head_only=request.head_only, old=request.old, keep_alive=request.keep_alive)
+        self._reply = ReplyReader(head_only=request.head_only, old=request.old, keep_alive=request.keep_alive,
+                                  mend=self._mend)
         if connection.transport.is_closing():
             self.lost(None)
             return
@@ -199,11 +205,28 @@ class Exchange:
                 self._trade.pool.put(self._place, connection, asyncio.get_running_loop().time())
             else:
                 connection.end()
+        if reply.held is not None:
+            self._run(self._ask_again(reply.held, reply.text))
+            return
         self._end()
         self._asker.finished(close=reply.closes)
 
+    async def _ask_again(self, status: int, text: bytes) -> None:
+        """The upstream gave an error of its own: elsewhere, or an answer."""
+        now, mend = asyncio.get_running_loop().time(), self._trade.mend
+        assert mend is not None
+        waited = 0.0 if self._mended is None else max(0.001, now - self._mended)  # a clock may tick slowly
+        self._mended = now if self._mended is None else self._mended
+        try:
+            chosen = await mend(self._asked, status, text, waited)
+        except Exception as error:
+            chosen = _at_a_loss(error)
+        self._go(chosen)
+
     # --- the count ------------------------------------------------------------------------------
     def _count(self) -> None:
+        if self._counted:
+            return
         self._counted = True
         self._trade.passed += 1
         if self._trade.counting is not None:

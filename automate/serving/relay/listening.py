@@ -17,14 +17,18 @@ _ENOUGH = 1 << 16
 
 
 def room() -> int:
-    """Connections that this process may have at once, each with one to an upstream; its limit is raised first."""
+    """Connections that this process may have at once, each with one to an upstream; its limit is raised first.
+
+    A quarter of what it may open is left for all else that it does.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
-    return (_ENOUGH if soft == resource.RLIM_INFINITY else soft) // 2
+    limit = _ENOUGH if soft == resource.RLIM_INFINITY else soft
+    return max(8, (limit - max(limit // 4, 32)) // 2)
 
 
 async def listen(host: str, port: int, setting: str) -> socket.socket:

@@ -9,17 +9,16 @@ import contextlib
 import ssl
 from dataclasses import astuple
 
-from automate.serving.relay.client import Client, House, Patience
+from automate.serving.relay.client import House, Patience
+from automate.serving.relay.door import Door
 from automate.serving.relay.exchange import Trade
 from automate.serving.relay.listening import listen, room
 from automate.serving.relay.requests import RequestReader
-from automate.serving.relay.terms import Answer, Asked, Counting, Pick, Quick, Target
+from automate.serving.relay.terms import Answer, Asked, Counting, Mend, Pick, Quick, Target
 from automate.serving.relay.upstream import Pool
 
-__all__ = ["Answer", "Asked", "Counting", "Patience", "Pick", "Quick", "Relay", "Target"]
+__all__ = ["Answer", "Asked", "Counting", "Mend", "Patience", "Pick", "Quick", "Relay", "Target"]
 
-_BACKLOG = 4096
-_HANDSHAKE = 15.0
 _SWEEP = 1.0
 _RETRY_AFTER = 5.0
 _PATIENCE = Patience()
@@ -30,22 +29,24 @@ class Relay:
 
     `open_paths`: GET paths that need no key (/health). A request without the key is answered with 401 in OpenAI's
     shape; one whose upstream can't be reached with 502. `quick`: asked before `pick`, and may choose at once, which
-    spares a task; `largest`: bytes of a request's body; `most`: connections at once, None for half of what the
-    process may open: where there are more, the oldest that has not shown the key is closed.
+    spares a task; `mend`: asked for what a Target with `mend` says in a small plain-text error; `largest`: bytes of a
+    request's body; `most`: connections at once, handshakes included, None for what the process can hold: where there
+    are more, the oldest that has not shown the key is closed.
     """
 
     def __init__(self, key: str, pick: Pick, *, tls: ssl.SSLContext | None = None, counting: Counting | None = None,
                  open_paths: frozenset[str] = frozenset({"/health"}), largest: int = 64 << 20,
-                 quick: Quick | None = None, patience: Patience = _PATIENCE, most: int | None = None) -> None:
+                 quick: Quick | None = None, patience: Patience = _PATIENCE, most: int | None = None,
+                 mend: Mend | None = None) -> None:
         secret, free = key.encode(), frozenset(path.encode() for path in open_paths)
         if not secret:
             raise ValueError("a relay needs a key")
         self._tls, self._pool = tls, Pool()
-        self._trade = Trade(pick, quick, counting, self._pool)
+        self._trade = Trade(pick, quick, counting, self._pool, mend=mend)
         self._house = House(self._trade, lambda: RequestReader(secret, free, largest),
                             most or room(), patience)
         self._pause = min(_SWEEP, *astuple(patience))
-        self._server: asyncio.AbstractServer | None = None
+        self._door: Door | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int = 0, *, setting: str = "fleet.router") -> int:
@@ -53,12 +54,10 @@ class Relay:
 
         `setting`: under which key of flock-hpc.yaml the host and port stand, for the error's text.
         """
-        loop = asyncio.get_running_loop()
         bound = await listen(host, port, setting)
         number = int(bound.getsockname()[1])
-        self._server = await loop.create_server(lambda: Client(self._house), sock=bound, backlog=_BACKLOG,
-                                                ssl=self._tls,
-                                                ssl_handshake_timeout=_HANDSHAKE if self._tls else None)
+        self._door = Door(self._house, bound, self._tls)
+        self._door.open()
         self._sweep()
         return number
 
@@ -80,8 +79,8 @@ class Relay:
         """Close every connection."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._server is not None:
-            self._server.close()
+        if self._door is not None:
+            self._door.close()
         for client in list(self._house.clients):
             client.close()
         self._pool.close()

@@ -15,6 +15,7 @@ _OURS = HOP_BY_HOP | {b"content-length"}
 _LARGEST_HEAD = 256 << 10
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})
+_LARGEST_HELD = 8 << 10
 
 
 class BrokenReplyError(Exception):
@@ -44,14 +45,17 @@ class ReplyReader:
     """One reply. `began`: its head is out; `complete`: all of it is; `closes`: the client's connection ends with it.
 
     `reusable`: the upstream's connection can take another request. `head_only`: the request was HEAD; `old`: HTTP/1.0.
+    `mend`: a small plain-text error is held back; `held` is its status then, `text` what it says.
     """
 
-    __slots__ = ("_chunked", "_head_only", "_head_size", "_headers", "_interim", "_length", "_old", "_out", "_parser",
-                 "_until_close", "began", "closes", "complete", "reusable")
+    __slots__ = ("_chunked", "_head_only", "_head_size", "_headers", "_interim", "_length", "_mend", "_old", "_out",
+                 "_parser", "_until_close", "began", "closes", "complete", "held", "reusable", "text")
 
-    def __init__(self, *, head_only: bool, old: bool, keep_alive: bool) -> None:
+    def __init__(self, *, head_only: bool, old: bool, keep_alive: bool, mend: bool = False) -> None:
         self._parser = httptools.HttpResponseParser(self)
-        self._head_only, self._old, self.closes = head_only, old, not keep_alive
+        self._head_only, self._old, self.closes, self._mend = head_only, old, not keep_alive, mend
+        self.held: int | None = None
+        self.text = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._out: list[bytes] = []
         self._length: bytes | None = None
@@ -115,7 +119,9 @@ class ReplyReader:
     def on_body(self, body: bytes) -> None:
         if self.complete or self._head_only:
             return
-        if self._chunked:
+        if self.held is not None:
+            self.text += body
+        elif self._chunked:
             self._out.append(b"%x\r\n%b\r\n" % (len(body), body))
         else:
             self._out.append(body)
@@ -144,9 +150,17 @@ class ReplyReader:
             if self._chunked:
                 parts.append(b"Transfer-Encoding: chunked\r\n")
         parts.append(b"Connection: close\r\n\r\n" if self.closes else b"\r\n")
-        self._out += parts
+        if self._mend and status >= HTTPStatus.BAD_REQUEST and self._is_small_text():
+            self.held = status
+        else:
+            self._out += parts
         self.began = True
         self.complete = self._head_only
+
+    def _is_small_text(self) -> bool:
+        plain = any(name.lower() == b"content-type" and value.lower().startswith(b"text/plain")
+                    for name, value in self._headers)
+        return plain and self._length is not None and int(self._length) <= _LARGEST_HELD and not self._head_only
 
     def _frame(self) -> bool:
         """Read how the body is framed; whether it is chunked."""

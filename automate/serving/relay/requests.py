@@ -17,10 +17,11 @@ LARGEST_REFUSED = 1 << 20
 """Bytes of a body without the key that are read and thrown away, so that its sender sees the 401."""
 HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization",
                         b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"})
-_OURS = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"authorization"}
+_OURS = HOP_BY_HOP | {b"host", b"content-length", b"content-encoding", b"expect", b"authorization"}
 _PLAIN_CONNECTIONS = frozenset({b"keep-alive", b"close", b""})
 _NONE = dict.fromkeys(_OURS, 0)
 UNAUTHORIZED = error_answer(401, "the key is missing or wrong", code="invalid_api_key")
+CODED = error_answer(415, "a body is taken as it is only: send it without a Content-Encoding")
 
 
 class RefusedError(Exception):
@@ -201,6 +202,8 @@ class RequestReader:
                 raise _refused(501, "the only transfer encoding that is read here is chunked")
             elif lower == b"expect":
                 request.expects = _expects(value)
+            elif lower == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+                request.refusal = CODED
         if size > LARGEST_HEAD:
             raise self._too_long()
         if dropped:
@@ -214,7 +217,8 @@ class RequestReader:
         scheme, _, given = request.authorization.partition(b" ")
         if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._key):
             self.keyed = True
-        elif request.method != b"GET" or has_body or request.path.partition(b"?")[0] not in self._open:
+            return
+        if request.method != b"GET" or has_body or request.path.partition(b"?")[0] not in self._open:
             request.refusal = UNAUTHORIZED
 
     def _count(self, more: int) -> None:

@@ -25,6 +25,7 @@ class Asked:
 class Target:
     """Where a request goes: a Unix socket, or host and port without TLS. `own`: its process must be this user's.
 
+    `mend`: its small plain-text errors are shown to the relay's `mend` instead of the client;
     `forward_key`: the client's Authorization header goes with it; `headers`: names and values that are added (another
     Authorization, say), never shown.
     """
@@ -35,6 +36,7 @@ class Target:
     own: bool = False
     forward_key: bool = False
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    mend: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,10 @@ Pick = Callable[[Asked], Awaitable["Target | Answer"]]
 
 Quick = Callable[[Asked], "Target | Answer | None"]
 """Chooses at once, or leaves it to `Pick` by None."""
+
+
+Mend = Callable[[Asked, int, bytes, float], Awaitable["Target | Answer"]]
+"""What becomes of a request that got a plain-text error: status, text, seconds since its first one. May wait."""
 
 
 class Counting(Protocol):

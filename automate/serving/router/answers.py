@@ -10,6 +10,7 @@ import orjson
 
 from automate.errors import visible
 from automate.serving.relay.relay import Answer
+from automate.serving.relay.terms import error_answer
 
 _SHOWN = 40
 
@@ -60,6 +61,11 @@ def no_worker(model: str, waited: float, why: str) -> Answer:
     """503 when no worker came within the time that a request waits."""
     return failure(503, f"No worker of {model} for {waited:.0f} s. {why}", "ServiceUnavailableError",
                    code="no_worker", retry_after=10.0)
+
+
+def plain(status: int, text: bytes) -> Answer:
+    """An error of vllm-router's own, which is plain text."""
+    return error_answer(status, visible(text.decode(errors="replace")))
 
 
 def ending() -> Answer:

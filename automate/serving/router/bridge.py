@@ -16,6 +16,10 @@ from automate.serving.places import socket_folder
 
 Choose = Callable[[], str | None]
 _PIECE = 1 << 16
+_TRIES = 2
+NOBODY = b"none of the workers can be reached"
+_NOBODY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b" % (
+    len(NOBODY), NOBODY)
 
 
 class Bridge:
@@ -53,12 +57,11 @@ class Bridge:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far: asyncio.StreamWriter | None = None
         try:
-            url = self._choose()
-            if url is None:
+            found = await self._reach()
+            if found is None:
+                writer.write(_NOBODY)
                 return
-            place = urlsplit(url)
-            async with asyncio.timeout(10):
-                back, far = await asyncio.open_connection(place.hostname, place.port, ssl=self._context)
+            back, far = found
             ways = [asyncio.ensure_future(_copy(reader, far)), asyncio.ensure_future(_copy(back, writer))]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -73,6 +76,16 @@ class Bridge:
                 if one is not None:
                     with contextlib.suppress(OSError, RuntimeError):
                         one.close()
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """A connection to a worker; another worker where the first can't be reached: nothing has been sent yet."""
+        for url in (self._choose() for _ in range(_TRIES)):
+            place = urlsplit(url or "")
+            with contextlib.suppress(OSError):
+                async with asyncio.timeout(10):
+                    if url is not None:
+                        return await asyncio.open_connection(place.hostname, place.port, ssl=self._context)
+        return None
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

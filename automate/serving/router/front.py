@@ -22,7 +22,7 @@ from automate.serving.fleet.records import FleetSpec
 from automate.serving.fleet.registry import Watch, read_spec, use
 from automate.serving.relay.relay import Answer, Asked, Relay, Target
 from automate.serving.router import answers
-from automate.serving.router.bridge import Bridge
+from automate.serving.router.bridge import NOBODY, Bridge
 from automate.serving.router.keeper import Keeper
 from automate.serving.router.process import RouterLaunch, check_installed
 from automate.serving.router.roster import Present, Roster
@@ -35,6 +35,9 @@ Outlook = Callable[[str], str]
 """Asked for a model without a worker: what its jobs do, and where to look. May be slow."""
 LOOK_EVERY = 1.0
 DRAIN = 30.0
+AGAIN = 0.5
+NO_WORKER = (b"No available workers", NOBODY)
+"""How vllm-router, and the way beside it, say that they found none."""
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - only where a user asks for it
 
 
@@ -67,7 +70,7 @@ class Front:
         self._keepers = {model: Keeper(self._launch(model), say) for model in dict.fromkeys(
             group.model for group in spec.groups)}
         self._sessions = {model: Sessions() for model in self._keepers}
-        self.relay = Relay(self._secrets.key, self.pick, tls=self._tls(), quick=self.quick)
+        self.relay = Relay(self._secrets.key, self.pick, tls=self._tls(), quick=self.quick, mend=self.mend)
         self.port = 0
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -116,13 +119,38 @@ class Front:
         return self._target(model, bare(asked.path), port, asked)
 
     def _target(self, model: str, path: str, port: int, asked: Asked) -> Target:
-        key = ("Authorization", f"Bearer {self._secrets.key}")
+        own = (("Authorization", f"Bearer {self._secrets.key}"), ("Content-Type", "application/json"))
         if path not in ROUTED:
-            return Target(uds=self._bridges[model], headers=(key,))
+            return self._beside(model)
         if self._config.settings.policy == "consistent_hash":
             session = self._sessions[model].name(asked.body, len(self._keepers[model].wanted))
-            return Target(port=port, own=True, headers=(key, ("x-session-id", session)))
-        return Target(port=port, own=True, headers=(key,))
+            return Target(port=port, own=True, headers=(*own, ("x-session-id", session)), mend=True)
+        return Target(port=port, own=True, headers=own, mend=True)
+
+    def _beside(self, model: str) -> Target:
+        return Target(uds=self._bridges[model], mend=True, headers=(
+            ("Authorization", f"Bearer {self._secrets.key}"), ("Content-Type", "application/json")))
+
+    async def mend(self, asked: Asked, status: int, text: bytes, waited: float) -> Target | Answer:
+        """What becomes of a plain-text error: again where no worker was found, else the same in OpenAI's shape.
+
+        Somebody else may have taken the workers out of vllm-router, or they can't be reached just now: they are put
+        back at once; where the first try after that finds none, the next goes beside vllm-router, and so on by turns.
+        """
+        if status != 503 or not text.startswith(NO_WORKER):
+            return answers.plain(status, text)
+        model, wait = self._bases[asked.model or ""], self._config.settings.wait
+        left = wait - waited
+        if left <= 0 or self._ending:
+            return answers.ending() if self._ending else answers.no_worker(asked.model or "", wait,
+                                                                           await self._why(model))
+        keeper = self._keepers[model]
+        if waited > 0 and not text.startswith(NOBODY) and keeper.wanted:
+            return self._beside(model)
+        await keeper.put_right(min(left, LOOK_EVERY))
+        if text.startswith(NOBODY):
+            await asyncio.sleep(min(left, AGAIN))
+        return await self.pick(asked)
 
     def _tell(self, path: str) -> Answer | None:
         if path == "/health":

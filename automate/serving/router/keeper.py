@@ -17,8 +17,30 @@ LOOK_EVERY = 1.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 STEADY = 60.0
 """Seconds after which a process that lives is taken to be well, and the next pause is short again."""
+QUIET, FEW = 60.0, 3
+"""Seconds in which a disturbance is said once, and of how many kinds."""
 MISSES = 5
 """Looks in a row without an answer after which a process that lives is started anew."""
+
+
+class Disturbances:
+    """Says what somebody else did: each kind of it once a minute at most, with how often it came meanwhile."""
+
+    def __init__(self, say: Say, clock: Callable[[], float]) -> None:
+        self._say, self._clock = say, clock
+        self._said: dict[str, float] = {}
+        self._more = 0
+
+    def note(self, text: str) -> None:
+        """It came (again)."""
+        now = self._clock()
+        self._said = {one: at for one, at in self._said.items() if now - at < QUIET}
+        if text in self._said or len(self._said) >= FEW:
+            self._more += 1
+            return
+        self._said[text] = now
+        self._say(text + (f" ({self._more} more such disturbances before)" if self._more else ""))
+        self._more = 0
 
 
 class Keeper:
@@ -38,6 +60,9 @@ class Keeper:
         self._pause = FIRST_PAUSE
         self._began = 0.0
         self._misses = 0
+        self._turns = asyncio.Condition()
+        self._turn_number, self._turning = 0, False
+        self._disturbed = Disturbances(self._tell, clock)
 
     @property
     def port(self) -> int | None:
@@ -73,17 +98,32 @@ class Keeper:
                 await asyncio.sleep(min(0.05, left))
         return self.port
 
+    async def put_right(self, seconds: float) -> None:
+        """Look at its workers now, not at the next second; back once they are put right, at most `seconds` later."""
+        needed = self._turn_number + (2 if self._turning else 1)  # one that begins from now on
+        self._wake.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds), self._turns:
+                await self._turns.wait_for(lambda: self._turn_number >= needed or self._closing)
+
     async def run(self) -> None:
         """Until it is cancelled; then the process is ended."""
         try:
             while True:
                 try:
+                    self._turning = True
                     await self._turn()
                 except FlockError as error:
                     self._tell(f"{error.what}")
+                await self._turned()
                 await self._rest(LOOK_EVERY)
         finally:
             await self._end()
+
+    async def _turned(self) -> None:
+        self._turn_number, self._turning = self._turn_number + 1, False
+        async with self._turns:
+            self._turns.notify_all()
 
     async def _rest(self, seconds: float) -> None:
         """Wait for a change of the workers, the process's end, or some seconds."""
@@ -151,10 +191,11 @@ class Keeper:
         add, remove = changes(wanted, found)
         for url in remove:
             await process.remove(url)
-            mine = url in self._had
-            self._had.discard(url)
-            self._tell(f"a worker left: {url}" if mine else
-                      f"removed {url}, which somebody else had added")
+            if url in self._had:
+                self._had.discard(url)
+                self._tell(f"a worker left: {url}")
+            else:
+                self._disturbed.note(f"removed {url}, which somebody else had added")
         for url in add:
             await self._add(process, url, wanted[url])
 
@@ -167,8 +208,10 @@ class Keeper:
                 self._tell(f"worker {name} can't be added yet: {error.what}")
             return
         self._had.add(url)
-        self._tell(f"worker {name} was removed by somebody else, and added again" if before else
-                   f"worker {name} joined")
+        if before:
+            self._disturbed.note(f"worker {name} was removed by somebody else, and added again")
+        else:
+            self._tell(f"worker {name} joined")
 
     def _tell(self, text: str) -> None:
         self._say(f"router of {self.launch.model}: {text}")

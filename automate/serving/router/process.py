@@ -18,6 +18,7 @@ import aiohttp
 
 from automate.errors import ConfigError, ServerError, StorageError
 from automate.serving.places import free_port
+from automate.serving.router.output import BoundedLog
 
 KEPT = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH",
         "PYTHONHOME", "VIRTUAL_ENV")
@@ -26,6 +27,8 @@ NOWHERE = "http://127.0.0.1:0"
 READY_WITHIN = 30.0
 GRACE = 3.0
 TRIES = 5
+EVERY, LONGEST = 0.25, 1 << 16
+"""Seconds between two writes to its log, and bytes of each."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class RouterLaunch:
 def environment(authority: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """vllm-router's environment: plain HTTP leads nowhere, TLS only to those whom the authority vouches for."""
     kept = {name: environ[name] for name in KEPT if name in environ}
-    return {**kept, "SSL_CERT_FILE": str(authority), "http_proxy": NOWHERE, "HTTP_PROXY": NOWHERE}
+    return {**kept, "SSL_CERT_FILE": str(authority), "http_proxy": NOWHERE, "HTTP_PROXY": NOWHERE,
+            "RUST_LOG": "warn"}
 
 
 def check_installed() -> None:
@@ -74,6 +78,7 @@ class RouterProcess:
         self._process = process
         self._pipe: int | None = pipe
         self._session: aiohttp.ClientSession | None = None
+        self._keeping: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, launch: RouterLaunch, workers: Sequence[str],
@@ -101,19 +106,20 @@ class RouterProcess:
         read, write = os.pipe()
         try:
             launch.log.parent.mkdir(parents=True, exist_ok=True)
-            with launch.log.open("ab") as log:
-                log.write(f"=== start at {time.strftime('%Y-%m-%d %H:%M:%S')}, port {port}\n".encode())
-                log.flush()
-                process = await asyncio.create_subprocess_exec(
-                    *guard, str(read), str(GRACE), "-", *launch.command(port, workers),
-                    stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(read,), start_new_session=True,
-                    env=environment(launch.authority, environ))
+            log = BoundedLog(launch.log)
+            log.write(f"=== start at {time.strftime('%Y-%m-%d %H:%M:%S')}, port {port}\n".encode())
+            process = await asyncio.create_subprocess_exec(
+                *guard, str(read), str(GRACE), "-", *launch.command(port, workers),
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(read,), start_new_session=True, env=environment(launch.authority, environ))
         except OSError as error:
             os.close(write)
             raise StorageError.of(error, launch.log, "start vllm-router") from error
         finally:
             os.close(read)
-        return cls(process, write, port)
+        one = cls(process, write, port)
+        one._keeping = asyncio.create_task(_keep(process.stdout, log))
+        return one
 
     @property
     def status(self) -> int | None:
@@ -176,6 +182,27 @@ class RouterProcess:
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
+        if self._keeping is not None:
+            await asyncio.wait({self._keeping}, timeout=1)
+            self._keeping.cancel()
+
+
+async def _keep(output: asyncio.StreamReader | None, log: BoundedLog) -> None:
+    """Write what vllm-router says a few times a second. What is too much for that is thrown away: it never waits."""
+    said, last = bytearray(), 0.0
+    while output is not None:
+        piece: bytes | None = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EVERY if said else None):
+                piece = await output.read(1 << 16)
+        said += (piece or b"")[:LONGEST - len(said)]
+        if said and (not piece or time.monotonic() - last > EVERY):
+            with contextlib.suppress(OSError):  # a full disk
+                await asyncio.to_thread(log.write, bytes(said))
+            said.clear()
+            last = time.monotonic()
+        if piece == b"":
+            return
 
 
 def changes(wanted: Collection[str], found: Collection[str]) -> tuple[list[str], list[str]]:

@@ -34,13 +34,22 @@ class Word:
             write_json(self._path, self._word)
 
     def __enter__(self) -> Self:
-        if self._path.parent.is_dir():
+        if self._path.parent.is_dir() and not self._is_of_another():
             write_json(self._path, self._word)
         return self
+
+    def _is_of_another(self) -> bool:
+        """Whether a router of this machine that still runs has said its word there."""
+        with contextlib.suppress(OSError, StorageError):
+            found = read_json(self._path) or {}
+            pid, process = found.get("pid"), found.get("process")
+            same = all(found.get(name) == self._word[name] for name in ("fleet", "host"))
+            return same and isinstance(pid, int) and process is not None and process_start(pid) == process
+        return False
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         with contextlib.suppress(OSError, StorageError):
             found = read_json(self._path)
-            if found is not None and found.get("pid") == self._word["pid"] and found.get("host") == self._word["host"]:
+            if found == self._word:
                 self._path.unlink()
