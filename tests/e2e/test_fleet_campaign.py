@@ -220,14 +220,14 @@ def test_an_engine_whose_time_is_over_goes_on_and_finds_the_servers_again(exampl
 
 # --- its end --------------------------------------------------------------------------------------
 def test_servers_without_work_end_while_the_last_games_are_still_played(example: Path) -> None:
-    judge_settings(example, concurrency=4, request_timeout=12, rehearsal={"latency": 0.1, "hang": 0.06})
+    judge_settings(example, concurrency=4, request_timeout=45, rehearsal={"latency": 0.1, "hang": 0.06})
     campaign = begin(example, "--all", "--fleet", "3")
 
     def ended_early() -> bool:  # one that loads still is cancelled, one that is ready is asked to end
         over = [start for start in starts(example) if start["phase"] == "ended"]
         return bool(over) and bool(victims(example).get("engine")) and played(example) < 72
 
-    eventually(ended_early, "a server ends while games are in flight", timeout=60)
+    eventually(ended_early, "a server ends while games are in flight")
     assert registered(example), "one stays to the end"
     ended(campaign)
     said_by_engine = "".join(path.read_text() for path in (example / "logs").glob("**/judge-batch-1_*.out"))
