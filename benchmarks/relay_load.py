@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from automate.serving.relay.relay import Answer, Asked, Relay, Target
 
 KEY = "a-key-for-the-measurement-only"
-REPLY = msgspec.json.encode({"id": "x", "object": "chat.completion", "model": "light", "choices": [
+REPLY = msgspec.json.encode({"id": "x", "object": "chat.completion", "created": 1, "model": "light", "choices": [
     {"index": 0, "message": {"role": "assistant", "content": "said " * 80}, "finish_reason": "stop"}]})
 _RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(REPLY), REPLY)
 

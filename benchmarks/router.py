@@ -35,34 +35,12 @@ from automate.serving.fleet.records import FleetSpec, Group, WorkerRecord
 from automate.serving.fleet.registry import register
 from automate.serving.relay.relay import Answer, Asked, Relay, Target
 from automate.serving.router.process import RouterLaunch, RouterProcess
+from benchmarks.relay_load import Backend
 from benchmarks.support import busy, print_table, spread, wait_for_quiet
 
 ROOT, HOST, MODEL, VERSION = Path(__file__).resolve().parents[1], "127.0.0.1", "light", "0.1.0"
 QUESTIONS = 64
 GOAL = 0.8
-_REPLY = msgspec.json.encode({"id": "x", "object": "chat.completion", "created": 1, "model": MODEL, "choices": [
-    {"index": 0, "message": {"role": "assistant", "content": "said " * 80}, "finish_reason": "stop"}]})
-_RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(_REPLY), _REPLY)
-
-
-class Backend(asyncio.Protocol):
-    """Answers every request with the same reply after some seconds."""
-
-    def __init__(self, latency: float) -> None:
-        self._latency, self._parser = latency, httptools.HttpRequestParser(self)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_message_complete(self) -> None:
-        asyncio.get_running_loop().call_later(self._latency, self._answer)
-
-    def _answer(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(_RESPONSE)
 
 
 class Asker(asyncio.Protocol):
