@@ -104,6 +104,10 @@ class ModuleEnvironmentError(FlockError):
     """A validation module's environment that is not there, can't be built, or needs a manager that is missing."""
 
 
+class PoolError(FlockError):
+    """A message, key, data set or pool that can't be used as it is; raised by a handler it refuses the message."""
+
+
 class NotReadyError(FlockError):
     """Preflight found something that would make the run fail."""
 

@@ -13,11 +13,12 @@ from automate.settings_base import Scalar, Strict, check_variables, one_line, sl
 from automate.settings_fleet import Fleet
 from automate.settings_generate import Candidate, Generate, GenerateSlurm
 from automate.settings_judge import Environment, Judge, Price, Server, Staging
+from automate.settings_pools import Pools
 from automate.settings_results import Curves, Results
 from automate.settings_validation import Validation
 
 __all__ = ["JUDGE_KINDS", "Candidate", "Curves", "Environment", "Fleet", "Generate", "GenerateSlurm", "Gpu", "Judge",
-           "Limits", "Price", "Results", "Server", "Settings", "Slurm", "Staging", "Validation"]
+           "Limits", "Pools", "Price", "Results", "Server", "Settings", "Slurm", "Staging", "Validation"]
 
 JUDGE_KINDS = ("vllm", "openai", "rehearsal")
 _SBATCH_OPTION = re.compile(r"[a-z][a-z0-9-]*")
@@ -110,6 +111,7 @@ class Settings(Strict):
     results: Results = Results()
     curves: Curves = Curves()
     validation: Validation = Validation()
+    pools: Pools = Pools()
 
     _check_environment = field_validator("environment")(check_variables)
 
