@@ -1,0 +1,1 @@
+"""Evaluations of benchmark pools on the cluster, through fleets of model servers."""

@@ -1,0 +1,1 @@
+"""Funded benchmark pools: messages, money, data sets, evaluations, leaderboards and rewards."""

@@ -1,0 +1,1 @@
+"""Kinds of data sets: how rows are read, asked, understood and scored."""

@@ -1,0 +1,1 @@
+"""Pools over HTTP: messages, a leaderboard page, an OpenAPI document."""
