@@ -78,7 +78,7 @@ def forgotten(rough: SlurmRig, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
     It looks once a minute, and begins anew where it is restarted.
     """
-    with campaign(rough, tmp_path_factory.mktemp("forgotten") / "one", latency=0.3,
+    with campaign(rough, tmp_path_factory.mktemp("forgotten") / "one", latency=0.7,
                   options={"no-requeue": True}) as one:
         done = one.flock("judge", "--all", "--batch-size", "1", "--submit", "--executor", "slurm")
         assert done.returncode == 0, done.stdout + done.stderr

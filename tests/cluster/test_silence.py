@@ -70,7 +70,7 @@ def test_jobs_that_a_controller_forgot_are_handed_over_again(rough: SlurmRig, tm
     heal(rough)
     states = [rough.run_dir / "state" / name for name in ("job_state", "job_state.old")]
     saved = states[0].read_bytes()
-    with campaign(rough, tmp_path / "one", latency=0.4) as one:
+    with campaign(rough, tmp_path / "one", latency=0.7) as one:
         one.follow()
         eventually(lambda: played(one.root) > 4, "some games")
         job = submissions(one.root)[0]["job"]
@@ -109,7 +109,7 @@ def test_a_partition_that_vanishes_loses_nothing(rough: SlurmRig, tmp_path: Path
 def test_monitors_share_one_question(rough: SlurmRig, tmp_path: Path, healthy: list[Key]) -> None:
     calls = tmp_path / "calls"
     folder = wrapper(tmp_path / "bin", "squeue", f'echo x >> {calls}; exec "$REAL" "$@"')
-    with campaign(rough, tmp_path / "one", latency=0.4) as one:
+    with campaign(rough, tmp_path / "one", latency=0.8) as one:
         assert one.flock("judge", "--submit", "--executor", "slurm").returncode == 0
         eventually(lambda: played(one.root) > 2, "some games")
         counted = {"PATH": f"{folder}:{os.environ['PATH']}"}
@@ -124,7 +124,7 @@ def test_monitors_share_one_question(rough: SlurmRig, tmp_path: Path, healthy: l
 
 # --- moved ------------------------------------------------------------------------------------------
 def test_a_workspace_may_be_moved_in_the_middle(rough: SlurmRig, tmp_path: Path, healthy: list[Key]) -> None:
-    with campaign(rough, tmp_path / "old", latency=0.5) as one:
+    with campaign(rough, tmp_path / "old", latency=0.9) as one:
         done = one.flock("judge", "--submit", "--executor", "slurm", "--batch-size", "1", "--max-parallel", "2")
         assert done.returncode == 0, done.stdout + done.stderr
         job = submissions(one.root)[0]["job"]
