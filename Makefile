@@ -28,7 +28,7 @@ real: $(READY)
 	scripts/setup-test-browser.sh
 	scripts/setup-test-validation.sh
 	FLOCK_HPC_REQUIRE_REAL=1 .venv-validation/bin/python -m pytest -q tests/validation
-	FLOCK_HPC_REQUIRE_REAL=1 $(BIN)/python -m pytest -q tests/e2e/test_report_browser.py tests/cluster tests/serving
+	FLOCK_HPC_REQUIRE_REAL=1 $(BIN)/python -m pytest -q tests/e2e/test_report_browser.py tests/e2e/test_pool_browser.py tests/cluster tests/serving
 
 soak: $(READY)
 	scripts/setup-test-slurm.sh

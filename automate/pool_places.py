@@ -73,9 +73,17 @@ class PoolPlaces:
         """Record files of a round's jobs, one a writer."""
         return self.round(name) / "answers"
 
+    def handed(self, name: str) -> Path:
+        """How far a round's record files were handed in: a hint that saves reading; its loss loses nothing."""
+        return self.round(name) / "handed.json"
+
     def done(self, name: str) -> Path:
         """Made when all of a round is handed in or given up."""
         return self.round(name) / "done.json"
+
+    def round_claim(self, name: str) -> Path:
+        """Held by the one job that answers a round."""
+        return self.round(name) / "claim"
 
     def script(self, name: str) -> Path:
         return self.round(name) / "evaluate.sh"

@@ -43,6 +43,7 @@ class Pools(Strict):
     evaluate_every: Annotated[float, Field(gt=0)] = 3600.0
     leaderboard_every: Annotated[float, Field(gt=0)] = 86400.0
     rewards_every: Annotated[float, Field(gt=0)] = 86400.0
+    grace: Annotated[float, Field(ge=0)] = 86400.0
     inference_timeout: Annotated[float, Field(gt=0)] = 7200.0
     attempts: Annotated[int, Field(ge=1)] = 3
     max_tokens: Annotated[int, Field(ge=1)] = 1

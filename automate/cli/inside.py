@@ -15,6 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 if TYPE_CHECKING:
     from automate.arena.running.job import Job
     from automate.fleets.worker import Worker
+    from automate.pools.answering.job import RoundJob
 
 
 def say(text: str) -> None:
@@ -78,7 +79,21 @@ def run_worker(ctx: click.Context, workspace: Path, fleet: str, group: int, vers
     ctx.exit(_run(open_worker(workspace, fleet, group, version, script, say, os.environ)))
 
 
-def _run(job: Job | Worker) -> int:
+@click.command("run-round", hidden=True)
+@click.option("--workspace", type=click.Path(path_type=Path), required=True)
+@click.option("--round", "name", required=True)
+@click.option("--version", required=True)
+@click.pass_context
+def run_round(ctx: click.Context, workspace: Path, name: str, version: str) -> None:
+    """Answer one round of benchmark pools inside its job."""
+    import os
+
+    from automate.campaign.pools.working import open_round
+
+    ctx.exit(_run(open_round(workspace, name, version, say, os.environ)))
+
+
+def _run(job: Job | Worker | RoundJob) -> int:
     """A job to its end, on the faster event loop where that is installed; its exit status."""
     try:
         import uvloop

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nodes": ("nodes", "Show nodes that broke jobs, and forgive them."),
     "logs": ("watching", "Show a batch's logs."),
     "validation": ("validation", "Flock AI Arena validation: fetch assignments, validate them as jobs, submit."),
+    "pool": ("pool", "Funded benchmark pools: data sets, leaderboards, rewards."),
     "demo": ("demos", "Run a whole campaign on bundled examples, here and now."),
     "rehearse": ("rehearsing", "Play a campaign on a rehearsed cluster, to see how a plan behaves."),
     "doctor": ("doctoring", "Check this machine, the cluster, and with --job a compute node."),
@@ -42,12 +43,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run-batch": ("inside", "(used by job scripts) Run one batch inside its job."),
     "run-worker": ("inside", "(used by job scripts) Run one model server of a fleet inside its job."),
     "run-answers": ("inside", "(used by job scripts) Generate one batch of answers inside its job."),
+    "run-round": ("inside", "(used by job scripts) Answer one round of benchmark pools inside its job."),
     "write-report": ("inside", "(used by the report job) Write leaderboard, curves and report."),
     "hand-in": ("inside", "(used by the refill job) Hand in what fits now."),
     "local-runner": ("inside", "(used by the local executor) Run the local queue."),
     "doctor-probe": ("doctoring", "(used by the doctor's job) Look at a compute node."),
 }
-HIDDEN = {"run-batch", "run-worker", "run-answers", "write-report", "hand-in", "local-runner", "doctor-probe"}
+HIDDEN = {"run-batch", "run-worker", "run-answers", "run-round", "write-report", "hand-in", "local-runner",
+          "doctor-probe"}
 
 
 class LazyGroup(click.Group):
@@ -70,7 +73,7 @@ class LazyGroup(click.Group):
         if name not in self.table:
             return None
         module = importlib.import_module(f"{self.package}.{self.table[name][0]}")
-        attribute = "import_" if name == "import" else name.replace("-", "_")  # a word of Python's own
+        attribute = f"{name}_" if name in ("import", "list") else name.replace("-", "_")  # words of Python's own
         command = getattr(module, attribute)
         return command if isinstance(command, click.Command) else None
 

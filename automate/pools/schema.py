@@ -159,9 +159,11 @@ CREATE TABLE attempts (
   outcome TEXT NOT NULL DEFAULT 'started' CHECK (outcome IN ('started', 'answered', 'failed', 'expired', 'unpaid')),
   answer TEXT,
   worker TEXT,
-  message TEXT
+  message TEXT,
+  payment TEXT
 ) STRICT;
 CREATE INDEX attempts_evaluation ON attempts (evaluation);
+CREATE INDEX attempts_payment ON attempts (payment) WHERE outcome = 'started';
 
 CREATE TABLE strays (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -195,12 +197,17 @@ CREATE TABLE inferences (
   max_tokens INTEGER,
   worker TEXT,
   round TEXT,
-  state TEXT NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'sent', 'answered', 'failed', 'cancelled')),
+  state TEXT NOT NULL DEFAULT 'queued' CHECK (state IN ('unpaid', 'queued', 'sent', 'answered', 'failed', 'cancelled')),
   price INTEGER NOT NULL DEFAULT 0,
+  payment TEXT,
   received INTEGER NOT NULL,
+  begun INTEGER,
+  tries INTEGER NOT NULL DEFAULT 0,
   ended INTEGER,
   result TEXT
 ) STRICT;
+CREATE INDEX inferences_unpaid ON inferences (requester, payment) WHERE state = 'unpaid';
+CREATE INDEX inferences_worker ON inferences (worker) WHERE state IN ('queued', 'sent');
 CREATE INDEX inferences_queue ON inferences (state, received);
 CREATE INDEX inferences_round ON inferences (round);
 CREATE UNIQUE INDEX inferences_request ON inferences (requester, dataset, model, request);

@@ -237,6 +237,14 @@ class JudgeClient:
         length = data.get("max_model_len")
         return int(data["count"]), length if isinstance(length, int) else None
 
+    async def post(self, path: str, request: Mapping[str, object], timeout: float | None = None) -> object:
+        """Any other request of this server's, such as /tokenize: its answer as JSON. Raises as `chat`."""
+        data = await self._call("POST", f"{self.address.base_url}{path}", orjson.dumps(request), timeout)
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise TransportFailed(f"the answer is not JSON: {data[:120]!r}") from error
+
     async def models(self, timeout: float = 10) -> dict[str, int | None]:
         """Served model ids with their context length in tokens (None where the server doesn't say)."""
         data = orjson.loads(await self._call("GET", f"{self.address.base_url}/v1/models", None, timeout))

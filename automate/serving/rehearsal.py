@@ -60,6 +60,7 @@ def make_app(model: str, behaviour: Behaviour, api_key: str | None = None,
     app.router.add_get("/metrics", judge.metrics)
     app.router.add_get("/v1/models", judge.models)
     app.router.add_post("/v1/chat/completions", judge.chat)
+    app.router.add_post("/v1/completions", judge.complete)
     app.router.add_post("/tokenize", judge.tokenize)
     app.router.add_route("*", "/{path:.*}", _unknown)
     app.on_startup.append(judge.start)

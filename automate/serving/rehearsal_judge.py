@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
@@ -28,9 +27,10 @@ from automate.serving.rehearsal_replies import (
     prompt_key,
     read_chat,
     read_object,
-    size_of,
     texts_of,
 )
+from automate.serving.rehearsal_room import TokenPool
+from automate.serving.rehearsal_scoring import chat_tokens, choices_of, read_completion, tokens_of
 from automate.serving.rehearsal_streaming import Stream
 from automate.serving.rehearsal_thoughts import PrefixCache, message_of, reply_of
 
@@ -48,50 +48,6 @@ _KINDS = {
     500: "InternalServerError",
     503: "ServiceUnavailableError",
 }
-
-
-class TokenPool:
-    """Room for tokens, given first come, first served."""
-
-    def __init__(self, size: int) -> None:
-        self.size = self._free = size
-        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    @property
-    def used(self) -> float:
-        """The share of the room that is taken."""
-        return 1 - self._free / self.size
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for room."""
-        return len(self._queue)
-
-    async def take(self, wanted: int) -> int:
-        """Wait for room; what is larger than the pool gets all of it. Returns what to give back."""
-        cost = min(wanted, self.size)
-        if not self._queue and cost <= self._free:
-            self._free -= cost
-            return cost
-        place = (cost, asyncio.get_running_loop().create_future())
-        self._queue.append(place)
-        try:
-            await place[1]
-        except asyncio.CancelledError:
-            if place in self._queue:
-                self._queue.remove(place)
-            self.give(0 if place[1].cancelled() else cost)
-            raise
-        return cost
-
-    def give(self, cost: int) -> None:
-        """Return room, and let in whoever now fits."""
-        self._free += cost
-        while self._queue and self._queue[0][0] <= self._free:
-            admitted, place = self._queue.popleft()
-            if not place.cancelled():
-                self._free -= admitted
-                place.set_result(None)
 
 
 def json_reply(payload: object, status: int = 200) -> web.Response:
@@ -154,7 +110,7 @@ class RehearsalJudge:
         return json_reply({"object": "list", "data": served})
 
     async def tokenize(self, request: web.Request) -> web.Response:
-        """The token count of messages, or of a bare prompt."""
+        """The tokens of messages, or of a bare prompt."""
         if self._loading():
             return error_reply("still loading", 503)
         per_token = self.behaviour.bytes_per_token
@@ -162,12 +118,12 @@ class RehearsalJudge:
             payload = read_object(await request.read())
             prompt = payload.get("prompt")
             if isinstance(prompt, str):
-                count = -int(-size_of(prompt) // per_token)
+                tokens = tokens_of(prompt, per_token)
             else:
-                count = count_chat(texts_of(payload.get("messages")), per_token)
+                tokens = chat_tokens(texts_of(payload.get("messages")), per_token)
         except RequestRefusedError as refused:
             return error_reply(refused.message, refused.status, refused.param)
-        return json_reply({"count": count, "max_model_len": self.behaviour.context, "tokens": []})
+        return json_reply({"count": len(tokens), "max_model_len": self.behaviour.context, "tokens": tokens})
 
     async def metrics(self, _: web.Request) -> web.Response:
         """Counters and gauges under vLLM's names, in Prometheus' text format."""
@@ -217,6 +173,29 @@ class RehearsalJudge:
         if not asked.is_probe:
             self._count_answer()
         return json_reply(completion) if stream is None else await stream.end()
+
+    async def complete(self, request: web.Request) -> web.Response:
+        """Completions of bare prompts, for the log-probabilities of their tokens; or one fault."""
+        body = await request.read()
+        if self._loading():
+            return error_reply("still loading", 503)
+        try:
+            asked = read_completion(body, self.model, self.also, self.behaviour.bytes_per_token)
+            for prompt in asked.prompts:
+                check_room(len(prompt), asked.max_tokens, self.behaviour.context)
+        except RequestRefusedError as refused:
+            return error_reply(refused.message, refused.status, refused.param)
+        fault = self._fault(ChatRequest((body.decode("utf-8", "replace"),), None, ()), body)
+        if fault is not None and fault is not Fault.EMPTY:
+            return await self._misbehave(request, fault)
+        prompt_tokens, tokens = sum(map(len, asked.prompts)), asked.max_tokens * len(asked.prompts)
+        await self._generate(prompt_tokens, tokens, None)
+        if self._dying():
+            await self._ending.wait()
+        self._count_answer()
+        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens, "total_tokens": prompt_tokens + tokens}
+        return json_reply({"id": f"cmpl-rehearsal-{self.answered}", "object": "text_completion", "model": asked.model,
+                           "created": int(time.time()), "choices": choices_of(asked), "usage": usage})
 
     def _fault(self, asked: ChatRequest, body: bytes) -> Fault | None:
         if asked.is_probe or not self.behaviour.has_faults:

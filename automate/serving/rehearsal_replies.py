@@ -59,8 +59,8 @@ class ChatRequest:
 
     @property
     def is_probe(self) -> bool:
-        """A request for one token only asks whether the judge answers; faults leave it alone."""
-        return self.max_tokens is not None and self.max_tokens <= 1
+        """A request for one token of anything only asks whether the judge answers; faults leave it alone."""
+        return self.max_tokens is not None and self.max_tokens <= 1 and not self.choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,8 @@ def fitting_choice(choices: Sequence[str], label: str) -> str:
 def reply_text(behaviour: Behaviour, request: ChatRequest) -> str:
     """What the judge says, without its thoughts; a probe's reply is never wrong."""
     if behaviour.answers:
-        return answer_text(request)
+        chosen = bool(request.choices) and not behaviour.ignore_structured
+        return chosen_answer(request) if chosen else answer_text(request)
     label = verdict(request.texts)
     if request.choices and not behaviour.ignore_structured:
         return fitting_choice(request.choices, label)
@@ -257,6 +258,12 @@ def reply_text(behaviour: Behaviour, request: ChatRequest) -> str:
     if fault == "wrong_label":
         return f"{_OPENING} {_WRONG[prompt[0] % 2]}"
     return _verdict_text(label[0] if fault == "short_label" else label)
+
+
+def chosen_answer(request: ChatRequest) -> str:
+    """Which of the choices a candidate takes: other for each prompt and each model."""
+    key = prompt_key((*request.texts, request.model))
+    return request.choices[int(draw(key, "choice") * len(request.choices))]
 
 
 def answer_text(request: ChatRequest) -> str:

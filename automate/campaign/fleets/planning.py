@@ -8,7 +8,7 @@ import hashlib
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,15 +51,17 @@ class Served:
 
 
 def spec_of(workspace: Workspace, models: Sequence[str], least: int, most: int, *, name: str, executor: str,
-            campaign: str | None = None, python: str = sys.executable) -> tuple[FleetSpec, dict[int, str]]:
+            campaign: str | None = None, python: str = sys.executable,
+            given: Mapping[str, str] | None = None) -> tuple[FleetSpec, dict[int, str]]:
     """The fleet that serves these models, `least` to `most` servers of each, and the text of each group's script.
 
     A model is the judge by its name, a candidate that generate.* knows, a folder, or a name on a hub (served under its
-    last part). A base and its LoRA adapters are one group. Raises ConfigError, or ManyErrors for several models.
+    last part). A base and its LoRA adapters are one group. `given`: of models that are served by the names in
+    `models`, the folder (absolute) or the hub's name of each. Raises ConfigError, or ManyErrors for several models.
     """
     check_fleet(name)
     places = FleetPlaces(workspace.root, name)
-    served = serve_what(workspace, list(dict.fromkeys(models)), python)
+    served = serve_what(workspace, list(dict.fromkeys(models)), python, given)
     own = workspace.settings.fleet
     spec = FleetSpec(
         name, fresh_name(), __version__, time.time(), me(), _executor(executor),
@@ -92,8 +94,9 @@ def print_of(served: Iterable[Served]) -> str:
 
 
 # --- which model is what ------------------------------------------------------------------------------
-def serve_what(workspace: Workspace, models: Sequence[str], python: str = sys.executable) -> list[Served]:
-    """The groups that serve these models, the judge first. Raises ConfigError or ManyErrors."""
+def serve_what(workspace: Workspace, models: Sequence[str], python: str = sys.executable,
+               given: Mapping[str, str] | None = None) -> list[Served]:
+    """The groups that serve these models, the judge first; `given` as in spec_of. Raises ConfigError or ManyErrors."""
     if not models:
         raise ConfigError("no model to serve", todo="name one: the judge's name, a model of generate.models, a folder")
     found: list[Served] = []
@@ -101,7 +104,9 @@ def serve_what(workspace: Workspace, models: Sequence[str], python: str = sys.ex
     errors: list[FlockError] = []
     for model in models:
         try:
-            if _is_judge(workspace, model):
+            if given is not None and model in given:
+                asked.append(_given(workspace, model, given[model]))
+            elif _is_judge(workspace, model):
                 found.append(_judge(workspace, python))
             else:
                 asked.append(_candidate(workspace, model))
@@ -161,11 +166,35 @@ def _candidate(workspace: Workspace, model: str) -> Candidate:
     folder = None if known else _folder(workspace, model)
     if not known and folder is None and not rehearsed:
         if _HUB.fullmatch(model):
-            template = workspace.settings.generate.chat_template
-            return Candidate(name, Path(model), weights=f"named:{model}",
-                             chat_template=workspace.root / Path(template).expanduser() if template else None)
+            return _of_hub(workspace, name, model)
         raise _unknown(workspace, model)
-    candidate, problems = candidate_of(workspace if folder is None else _with_folder(workspace, name, folder), name)
+    return _checked(workspace if folder is None else _with_folder(workspace, name, folder), name)
+
+
+def _given(workspace: Workspace, name: str, place: str) -> Candidate:
+    """A model by its own name, in a folder (absolute) or on a hub. Raises ConfigError or ManyErrors."""
+    if (problem := name_problem(name)) is not None:
+        raise ConfigError(f"{name!r} can't be a model's name: {problem}", where=name, todo="add it by another name")
+    if Path(place).is_absolute():
+        return _checked(_with_folder(workspace, name, Path(place)), name)
+    if workspace.settings.generate.kind == "rehearsal":
+        return _checked(workspace, name)
+    if not _HUB.fullmatch(place):
+        raise ConfigError(f"{place!r} is neither a folder's whole path nor a hub's name with its owner", where=name,
+                          todo="add the model again, with its folder or with owner/name")
+    return _of_hub(workspace, name, place)
+
+
+def _of_hub(workspace: Workspace, name: str, model: str) -> Candidate:
+    template = workspace.settings.generate.chat_template
+    return Candidate(name, Path(model), weights=f"named:{model}",
+                     chat_template=workspace.root / Path(template).expanduser() if template else None)
+
+
+def _checked(workspace: Workspace, name: str) -> Candidate:
+    """A candidate of generate.*. Raises ConfigError or ManyErrors with all that is wrong with it."""
+    rehearsed = workspace.settings.generate.kind == "rehearsal"
+    candidate, problems = candidate_of(workspace, name)
     if problems:
         errors = [ConfigError(f"{one.model}: {one.what}", where=one.where, todo=one.todo) for one in problems]
         raise errors[0] if len(errors) == 1 else ManyErrors(errors)

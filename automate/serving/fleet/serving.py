@@ -137,18 +137,23 @@ class FleetServing:
 
     async def ask(self, call: Callable[[JudgeClient], Awaitable[T]], question: str | None = None) -> T:
         """One request to the worker that the pool chooses. Raises as `call` does, but no ServerError of one worker."""
+        return await self.ask_worker(lambda client, _: call(client), question)
+
+    async def ask_worker(self, call: Callable[[JudgeClient, str], Awaitable[T]], question: str | None = None) -> T:
+        """As `ask`; `call` is told the id of the worker that was chosen, so that it can ask as that one is to be asked.
+        """
         slot = await self._pool.take(question)
         try:
             return await self._ask(slot, call)
         finally:
             self._pool.give(slot)
 
-    async def _ask(self, slot: Slot, call: Callable[[JudgeClient], Awaitable[T]]) -> T:
+    async def _ask(self, slot: Slot, call: Callable[[JudgeClient, str], Awaitable[T]]) -> T:
         member = self.members.of(slot)
         if member is None:
             raise TransportFailed(f"worker {slot.worker} has just left")
         try:
-            return await call(member.client)
+            return await call(member.client, slot.worker)
         except TransportFailed as error:
             self._failed(member, error)
             if error.status in _ELSEWHERE:

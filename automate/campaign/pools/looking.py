@@ -1,0 +1,84 @@
+"""Rounds as they stand: which are open, what their jobs do, how many answers they have so far.
+
+Never changes anything, and needs no database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from automate.campaign.pools import jobs
+from automate.campaign.state import cluster_of_kind
+from automate.cluster.queue import JobState, JobStatus
+from automate.errors import ClusterError, DataError
+from automate.pools.answering.job import fleet_of
+from automate.pools.answering.journal import recorded
+from automate.pools.round_records import read_spec
+from automate.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class RoundView:
+    """One round. `answers`: records so far, errors included, handed in or not; `job`: its last, None where it has none;
+    `state`: that job's, in Slurm's words; `may_act`: whether it may still answer; `made`: ms; `problem`: what is wrong
+    with the round's files."""
+
+    name: str
+    made: int
+    count: int
+    models: tuple[str, ...]
+    answers: int
+    done: bool
+    fleet: str
+    job: str | None = None
+    executor: str | None = None
+    state: str = "not handed over"
+    may_act: bool = False
+    problem: str | None = None
+
+    @property
+    def left(self) -> int:
+        return max(0, self.count - self.answers)
+
+
+def open_rounds(workspace: Workspace) -> list[str]:
+    """Names of the rounds that are not done, oldest first."""
+    places = jobs.places_of(workspace)
+    if not places.rounds.is_dir():
+        return []
+    return sorted(path.name for path in places.rounds.iterdir()
+                  if not path.name.startswith(".") and places.round_spec(path.name).is_file()
+                  and not places.done(path.name).exists())
+
+
+def look(workspace: Workspace) -> list[RoundView]:
+    """Every open round, oldest first. Raises StorageError."""
+    return [view_of(workspace, name) for name in open_rounds(workspace)]
+
+
+def view_of(workspace: Workspace, name: str) -> RoundView:
+    """One round, whether open or not. Raises StorageError."""
+    places = jobs.places_of(workspace)
+    answers, done = len(recorded(places, name)), places.done(name).exists()
+    try:
+        spec = read_spec(places, name)
+    except DataError as error:
+        return RoundView(name, 0, 0, (), answers, done, fleet_of(name), problem=error.what)
+    last = jobs.latest(workspace, name)
+    job, executor, state, may_act = None, None, "not handed over", False
+    if last is not None:
+        job, executor = last.job, last.executor
+        status = _status(workspace, last.executor, job)
+        state, may_act = str(status.state), status.may_act
+    return RoundView(name, spec.made, spec.count, tuple(spec.models), answers, done, fleet_of(name), job, executor,
+                     state, may_act)
+
+
+def _status(workspace: Workspace, executor: str, job: str | None) -> JobStatus:
+    """What a job does; unknown where its cluster can't be asked from here."""
+    cluster = cluster_of_kind(workspace, executor)
+    try:
+        if job is not None and cluster is not None:
+            return cluster.look([job])[job]
+    except ClusterError as error:
+        return JobStatus(job or "", JobState.UNKNOWN, error.what)
+    return JobStatus(job or "", JobState.UNKNOWN, "nobody can say")

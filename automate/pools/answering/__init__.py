@@ -1,0 +1,1 @@
+"""Answering a round of evaluation: the questions of work.jsonl asked of a fleet's model servers."""

@@ -1,0 +1,121 @@
+"""How long a pool's leaderboard of 10,000 models takes, next to a plain SQL read of the same rows.
+
+python benchmarks/pool_leaderboard.py [--models N] [--rounds N]; prints one table. The database is the real one, on this
+machine's disk, opened as commands open it."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from automate.pool_places import PoolPlaces
+from automate.pools.leaderboard import board, rows
+from automate.pools.store import Statements, Store, open_store
+from automate.settings_pools import Pools
+from benchmarks.support import busy, print_table
+
+GOAL = 50.0
+QUESTIONS = 1954
+START = 1_720_656_000_000
+PLAIN = """SELECT models.name, models.process, pool_models.*
+FROM pool_models JOIN models ON models.id = pool_models.model WHERE pool = ?"""
+
+
+def address(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:43]
+
+
+def fill(store: Store, pool: str, models: int) -> None:
+    """One data set, one pool, and models with scores of their own."""
+    dice, db = random.Random(0), store.db
+    owner, dataset = address("owner"), address("dataset")
+    with store.transaction():
+        db.execute("INSERT INTO processes (id, kind, name, owner, created) VALUES (?, 'dataset', 'siqa', ?, ?)",
+                   (dataset, owner, START))
+        db.execute("INSERT INTO messages (id, sender, target, action, tags, size, digest, anchor, timestamp, received,"
+                   " via, root, state) VALUES ('m', 's', 't', 'Join-Pool', '{}', 0, '', '', 0, 0, 'local', 'm',"
+                   " 'handled')")
+        db.execute("INSERT INTO pools (id, dataset, funder, funds, allocation, start_time, end_time) "
+                   "VALUES (?, ?, ?, 1000, 'ArithmeticDecrease', ?, ?)", (pool, dataset, owner, START, START + 1))
+        db.executemany("INSERT INTO models (id, name, inference_process, data_tx, process, owner, added) "
+                       "VALUES (?, ?, 'router', 'hub/model', ?, ?, ?)",
+                       ((n, f"model-{n}", address("model", n), owner, START) for n in range(1, models + 1)))
+        db.executemany(
+            "INSERT INTO pool_models (pool, model, participant, joined, joined_by, score, progress, correct, answered, "
+            "failed, total, updated, updated_by) VALUES (?, ?, ?, ?, 'm', ?, ?, ?, ?, ?, ?, ?, 'm')",
+            (joined(dice, pool, n) for n in range(1, models + 1)))
+
+
+def joined(dice: random.Random, pool: str, number: int) -> tuple[str | int | float, ...]:
+    answered = dice.randint(QUESTIONS // 2, QUESTIONS)
+    correct = dice.randint(answered // 4, answered)
+    return (pool, number, address("owner", number), START + number // 3, correct / answered, answered / QUESTIONS,
+            correct, answered, (QUESTIONS - answered) // 10, QUESTIONS, START + 1)
+
+
+def settle(db: Statements, pool: str) -> None:
+    """Pay every model, so that each row has a reward to be found."""
+    db.execute("INSERT INTO payouts (pool, kind, model, account, amount, message) "
+               "SELECT pool, 'reward', model, participant, 1, 'm' FROM pool_models WHERE pool = ?", (pool,))
+    db.execute("UPDATE pools SET state = 'paid', settled = 1, settled_by = 'm' WHERE id = ?", (pool,))
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1000
+
+
+def measure(db: Statements, pool: str, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of each, by turns."""
+    works: dict[str, Callable[[], object]] = {
+        "plain SQL read of the same rows": lambda: db.execute(PLAIN, (pool,)).fetchall(),
+        "board: ranks, scores, intervals": lambda: board(db, pool, START),
+        "board as the JSON of Leaderboard": lambda: json.dumps(rows(board(db, pool, START))),
+    }
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            times[name].append(timed(work))
+    return times
+
+
+def main() -> int:
+    """Measure and print; exit status 1 where the goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    pool, lines, worst = address("pool"), [], 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(PoolPlaces(Path(folder), Pools()), now=START, mounts=())
+        try:
+            fill(store, pool, options.models)
+            for state in ("open", "paid"):
+                if state == "paid":
+                    with store.transaction():
+                        settle(store.db, pool)
+                for name, taken in measure(store.db, pool, options.rounds).items():
+                    lines.append([f"{name}, {state} pool", f"{statistics.median(taken):.1f}",
+                                  f"{min(taken):.1f} to {max(taken):.1f}"])
+                    worst = max(worst, statistics.median(taken)) if name.startswith("board:") else worst
+        finally:
+            store.close()
+    print(f"{busy()}; {options.models:,} models, {options.rounds} rounds by turns, in one process; ms\n")
+    print_table(["what", "median, ms", "least to most, ms"], lines)
+    print(f"\ngoal of {GOAL:.0f} ms for the board: {'met' if worst < GOAL else 'MISSED'}")
+    return 0 if worst < GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Pools evaluated by the real commands' own parts: local jobs, rehearsal servers, an engine that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from automate import claims
+from automate.campaign.pools.evaluating import look
+from automate.campaign.pools.jobs import submissions_of
+from tests.e2e.pool_rig import Funded, assert_answered_once, until
+
+
+@pytest.fixture
+def funded(tmp_path: Path) -> Iterator[Callable[..., Funded]]:
+    """Makes workspaces; no server of theirs is left at the end."""
+    made: list[Funded] = []
+
+    def make(questions: int, **given: Any) -> Funded:
+        made.append(Funded(tmp_path / f"w{len(made)}", questions, **given))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+def test_a_pool_is_evaluated_from_end_to_end(funded: Callable[..., Funded]) -> None:
+    made = funded(20)
+    looked = made.evaluate(submit=False, wait=False)
+    assert (looked.due, looked.rounds) == (40, ())
+    assert not made.places.rounds.exists(), "without --submit nothing is made"
+    done = made.evaluate()
+    assert done.done, made.said
+    assert (done.answers, done.strays, done.due) == (40, 0, 0)
+    assert_answered_once(made, 20)
+    until(made.fleets_over, "the fleet's end")
+    again = made.evaluate()
+    assert (again.answers, again.started, again.rounds, again.due) == (0, 0, (), 0)
+    workers = made.rows("SELECT address, unregistered FROM workers ORDER BY address")
+    assert [row["address"] for row in workers] == ["m1.1", "m2.1"]
+    assert all(row["unregistered"] for row in workers)
+
+
+def test_options_are_scored_where_the_data_set_says_so(funded: Callable[..., Funded]) -> None:
+    made = funded(6, Method="loglikelihood")
+    assert made.evaluate().done, made.said
+    assert_answered_once(made, 6)
+    records = made.records()
+    assert all(len(record["scores"]) == 3 for record in records)
+    assert all(record["scores"].index(max(record["scores"])) + 1 == int(record["result"]) for record in records)
+
+
+def test_a_killed_engine_goes_on_where_it_was(funded: Callable[..., Funded]) -> None:
+    made = funded(60, rehearsal={"latency": 0.4, "kv_tokens": 1500})
+    first = made.evaluate(wait=False)
+    assert not first.done
+    name = first.rounds[0].name
+    until(lambda: len(made.records()) >= 10, "some answers")
+    holder = claims.holder_of(made.places.round_claim(name))
+    assert holder is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    until(lambda: not look(made.workspace)[0].may_act, "the job's end")
+    before = len(made.records())
+    assert before < 120, "it was killed in the middle"
+    done = made.evaluate()
+    assert done.done, made.said
+    assert len(submissions_of(made.workspace, name)) == 2
+    assert_answered_once(made, 60)
+
+
+def test_two_evaluations_at_once_ask_nothing_twice(funded: Callable[..., Funded]) -> None:
+    made = funded(40, rehearsal={"latency": 0.3, "kv_tokens": 2000})
+    first, second = made.evaluate(wait=False), made.evaluate(wait=False)
+    assert [one.name for one in first.rounds] == [one.name for one in second.rounds]
+    assert len(submissions_of(made.workspace, first.rounds[0].name)) == 1, "handed over once"
+    assert made.evaluate().done
+    assert_answered_once(made, 40)
+
+
+def test_a_stopped_job_keeps_what_it_has(funded: Callable[..., Funded]) -> None:
+    made = funded(60, rehearsal={"latency": 0.4, "kv_tokens": 1500})
+    name = made.evaluate(wait=False).rounds[0].name
+    until(lambda: len(made.records()) >= 5, "some answers")
+    holder = claims.holder_of(made.places.round_claim(name))
+    assert holder is not None
+    os.kill(holder.pid, signal.SIGTERM)
+    until(lambda: not look(made.workspace)[0].may_act, "the job's end")
+    assert claims.holder_of(made.places.round_claim(name)) is None, "the claim was given up"
+    assert made.evaluate().done
+    assert_answered_once(made, 60)

@@ -1,0 +1,149 @@
+"""A small world of pools for random play: people, a worker, a data set; what they say; what must always hold.
+
+Keeps its own books (what was minted, what was answered first), so that the database is not its own witness."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from automate.pools.audit import audit
+from automate.pools.keys import process_id
+from automate.pools.messages import Message, Receipt, Via
+from tests.unit.pool_support import Bench
+
+PEOPLE = ("ann", "ben", "cleo")
+MODELS = {"ben-1": "ben", "ben-2": "ben", "cleo-1": "cleo"}
+LETTERS = {"1": "A", "2": "B", "3": "C"}
+MEMORY = Path("/dev/shm")
+
+
+def question(number: int) -> dict[str, str]:
+    return {"context": f"It's {number} o'clock", "question": "What now?", "answerA": "O'Neil's", "answerB": "ö",
+            "answerC": "); DROP TABLE models; --", "result": str(number % 3 + 1)}
+
+
+class World:
+    """The bench, and the books. `price`: of an inference."""
+
+    def __init__(self, price: int = 0, questions: int = 3) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pools-", dir=MEMORY if MEMORY.is_dir() else None))
+        self.bench = Bench(self.folder, attempts=2, evaluate_limit=4, inference_timeout=1800, winners=2, grace=86400,
+                           price={"prompt": price})
+        self.minted, self.number, self.crashes = 0, 0, 0
+        self.said: dict[str, list[str]] = {}
+        self.sent: list[Message] = []
+        self.dataset = self.bench.dataset("siqa", rows=[question(number) for number in range(questions)])
+        for model, owner in MODELS.items():
+            added = self.bench.send(owner, "pool", "Add-Model", {"name": model, "data_tx": f"{owner}/model"})
+            assert added.state == "handled", added
+            self.job("owner", "router", "Register-Worker", {"model": model, "worker": f"{model}.w"})
+
+    def close(self) -> None:
+        self.bench.trap.left = None
+        self.bench.store.close()
+        shutil.rmtree(self.folder)
+
+    # --- messages ---------------------------------------------------------------------------------------
+    def say(self, who: str, target: str, action: str, data: object = "", crashes: Sequence[int] = (),
+            **tags: object) -> Receipt:
+        """A signed message of somebody."""
+        return self.give(self.bench.message(who, target, action, data, via="http", **tags), crashes)
+
+    def job(self, sender: str, target: str, action: str, data: object = "", crashes: Sequence[int] = (), *,
+            via: Via = "job", **tags: object) -> Receipt:
+        """A message of a job, or of the clock."""
+        self.number += 1
+        made = self.bench.message("owner", target, action, data, anchor=str(self.number), **tags)
+        name = self.bench.owner.address if sender == "owner" else sender
+        return self.give(Message(process_id("job", str(self.number)), name, made.target, made.tags, made.data,
+                                 made.anchor, made.timestamp, via), crashes)
+
+    def give(self, message: Message, crashes: Sequence[int] = ()) -> Receipt:
+        """Hand it in; where the program dies, at these statements of its lives, another goes on and gets it again."""
+        self.sent.append(message)
+        for at in crashes:
+            died = self.bench.crash(at, lambda: self.bench.exchange.receive([message]))
+            self.crashes += died
+            if not died:
+                break
+        receipt = self.bench.exchange.receive([message])[0]
+        if receipt.state == "refused":
+            assert any(one["Action"] == f"{message.action}-Error" for one in receipt.replies), receipt
+        return receipt
+
+    # --- what must always hold --------------------------------------------------------------------------
+    def check(self) -> None:
+        """All of it; nothing may be under way."""
+        bench = self.bench
+        assert bench.rows("SELECT id, action, error FROM messages WHERE state IN ('queued', 'failed')") == []
+        self._money()
+        self._answers()
+        for pool in bench.rows("SELECT * FROM pools"):
+            self._pool(pool)
+            assert audit(bench.exchange, pool["id"], bench.clock.now)["problems"] == []
+
+    def _money(self) -> None:
+        sums: Counter[str] = Counter()
+        moved: Counter[str] = Counter()
+        for row in self.bench.rows("SELECT * FROM entries"):
+            sums[row["account"]] += row["amount"]
+            moved[row["message"]] += row["amount"]
+        assert not any(moved.values())
+        assert -sums["genesis"] == self.minted
+        assert min([amount for account, amount in sums.items() if account != "genesis"], default=0) >= 0
+        kept = {row["account"]: row["amount"] for row in self.bench.rows("SELECT * FROM balances WHERE amount <> 0")}
+        assert kept == {account: amount for account, amount in sums.items() if amount}
+        held = self.bench.one("SELECT COALESCE(SUM(funds), 0) FROM pools WHERE state = 'open'")
+        assert sums[self.bench.id("pool")] == held
+
+    def _pool(self, pool: dict[str, object]) -> None:
+        """Paid is what the entries say, in one go, and by the rule as the books give it."""
+        out = self.bench.rows(
+            "SELECT e.account, e.amount FROM entries e JOIN messages m ON m.id = e.message"
+            " WHERE e.other = ? AND e.amount > 0 AND json_extract(m.tags, '$.X-Pool') = ?"
+            .replace("'$.X-Pool'", "'$.\"X-Pool\"'"), self.bench.id("pool"), str(pool["id"]))
+        assert sum(row["amount"] for row in out) == (0 if pool["state"] == "open" else pool["funds"])
+        if pool["state"] != "open":
+            got: Counter[str] = Counter()
+            for row in out:
+                got[row["account"]] += row["amount"]
+            assert got == self._due(pool)
+
+    def _due(self, pool: dict[str, object]) -> Counter[str]:
+        rows = self.bench.rows("SELECT * FROM pool_models WHERE pool = ? ORDER BY rowid", str(pool["id"]))
+        rows.sort(key=lambda row: -Fraction(row["correct"], row["total"] or 1))
+        right = [row["correct"] for row in rows]
+        count, funds = min(2, len(rows)), int(str(pool["funds"]))
+        weights = {"ArithmeticDecrease": list(range(count, 0, -1)), "Equal": [1] * len(rows),
+                   "WinnerTakesAll": [1] if right and right[0] else [],
+                   "Proportional": right[:2]}[str(pool["allocation"])]
+        due: Counter[str] = Counter()
+        for row, weight in zip(rows, weights, strict=False):
+            due[row["participant"]] += funds * weight // (sum(weights) or 1)
+        due[str(pool["funder"])] += funds - sum(due.values())
+        return +due
+
+    def _answers(self) -> None:
+        """An evaluation has the first answer that its worker gave to its reference, once."""
+        for row in self.bench.rows("SELECT e.*, q.result FROM evaluations e JOIN questions q ON q.id = e.dataset_id"):
+            brought = self.bench.rows("SELECT * FROM attempts WHERE evaluation = ? AND outcome = 'answered'", row["id"])
+            assert len(brought) == (row["state"] == "answered")
+            assert row["attempts"] <= 2
+            if row["state"] == "answered":
+                first = self.said[row["inference_reference"]][0]
+                assert (row["answer"], row["prediction"] == row["result"]) == (first, first == LETTERS[row["result"]])
+        twice = self.bench.rows("SELECT reference FROM attempts GROUP BY reference HAVING COUNT(*) > 1")
+        assert twice == []
+
+    def score(self, model: str) -> tuple[int, int, int]:
+        """Right, answered and all, from the books."""
+        rows = self.bench.rows(
+            "SELECT e.*, q.result FROM evaluations e JOIN models m ON m.id = e.model_id"
+            " JOIN questions q ON q.id = e.dataset_id WHERE m.name = ? AND e.state = 'answered'", model)
+        right = sum(self.said[row["inference_reference"]][0] == LETTERS[row["result"]] for row in rows)
+        return right, len(rows), int(self.bench.one("SELECT COUNT(*) FROM questions"))
