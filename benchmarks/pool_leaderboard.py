@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import random
 import statistics
 import sys
@@ -15,6 +14,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import orjson
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -70,50 +71,58 @@ def settle(db: Statements, pool: str) -> None:
     db.execute("UPDATE pools SET state = 'paid', settled = 1, settled_by = 'm' WHERE id = ?", (pool,))
 
 
-def timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return (time.perf_counter() - began) * 1000
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Milliseconds by the clock, and of processor time."""
+    began, spent = time.perf_counter(), time.process_time()
+    made = work()
+    times = (time.perf_counter() - began) * 1000, (time.process_time() - spent) * 1000
+    del made
+    return times
 
 
-def measure(db: Statements, pool: str, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each, by turns."""
+def measure(db: Statements, pool: str, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Times of each, by turns."""
     works: dict[str, Callable[[], object]] = {
         "plain SQL read of the same rows": lambda: db.execute(PLAIN, (pool,)).fetchall(),
         "board: ranks, scores, intervals": lambda: board(db, pool, START),
-        "board as the JSON of Leaderboard": lambda: json.dumps(rows(board(db, pool, START))),
+        "board as the JSON of Leaderboard": lambda: orjson.dumps(rows(board(db, pool, START))),
     }
-    times: dict[str, list[float]] = {name: [] for name in works}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
             times[name].append(timed(work))
     return times
 
 
+def line(name: str, taken: list[tuple[float, float]]) -> list[str]:
+    """Name; median and range by the clock; median and range of processor time."""
+    cells = [name]
+    for times in zip(*taken, strict=True):
+        cells += [f"{statistics.median(times):.1f}", f"{min(times):.1f} to {max(times):.1f}"]
+    return cells
+
+
 def main() -> int:
-    """Measure and print; exit status 1 where the goal is missed."""
+    """Measure and print; exit status 1 where the goal is missed, in processor time, as others may share the machine."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     pool, lines, worst = address("pool"), [], 0.0
     with tempfile.TemporaryDirectory() as folder:
-        store = open_store(PoolPlaces(Path(folder), Pools()), now=START, mounts=())
-        try:
+        with open_store(PoolPlaces(Path(folder), Pools()), now=START, mounts=()) as store:
             fill(store, pool, options.models)
-            for state in ("open", "paid"):
+        for state in ("open", "paid"):
+            with open_store(PoolPlaces(Path(folder), Pools()), now=START, mounts=()) as store:
                 if state == "paid":
                     with store.transaction():
                         settle(store.db, pool)
                 for name, taken in measure(store.db, pool, options.rounds).items():
-                    lines.append([f"{name}, {state} pool", f"{statistics.median(taken):.1f}",
-                                  f"{min(taken):.1f} to {max(taken):.1f}"])
-                    worst = max(worst, statistics.median(taken)) if name.startswith("board:") else worst
-        finally:
-            store.close()
-    print(f"{busy()}; {options.models:,} models, {options.rounds} rounds by turns, in one process; ms\n")
-    print_table(["what", "median, ms", "least to most, ms"], lines)
-    print(f"\ngoal of {GOAL:.0f} ms for the board: {'met' if worst < GOAL else 'MISSED'}")
+                    lines.append(line(f"{name}, {state} pool", taken))
+                    worst = max(worst, float(lines[-1][3])) if name.startswith("board:") else worst
+    print(f"{busy()}; {options.models:,} models, {options.rounds} rounds by turns, in one process\n")
+    print_table(["what", "median, ms", "range", "of processor time, ms", "range"], lines)
+    print(f"\ngoal of {GOAL:.0f} ms of processor time for the board: {'met' if worst < GOAL else 'MISSED'}")
     return 0 if worst < GOAL else 1
 
 

@@ -47,7 +47,22 @@ def _load_data(context: Context, message: Message) -> Sequence[Outgoing]:
     if not loaded.added + loaded.known:
         raise _nothing(loaded)
     return (reply(message, {"added": loaded.added, "known": loaded.known, "bad": len(loaded.bad),
-                            "bad_rows": shown(loaded.bad), "num_samples": _count(context)}),)
+                            "bad_rows": shown(loaded.bad), "num_samples": _count(context)}),
+            *(_benchmarks(context) if loaded.added else ()))
+
+
+def _benchmarks(context: Context) -> list[Outgoing]:
+    """New questions are put to all models that are under evaluation already: one total for all of a leaderboard."""
+    rows = context.db.execute("SELECT process FROM models WHERE id IN (SELECT DISTINCT model_id FROM evaluations WHERE "
+                              "dataset = ?) ORDER BY id", (context.me.id,)).fetchall()
+    return [Outgoing(context.me.id, "Benchmark", str(row["process"])) for row in rows]
+
+
+def _heard(context: Context, message: Message) -> Sequence[Outgoing]:
+    """The answer to this data set's own Benchmark."""
+    if message.sender != context.me.id:
+        raise PoolError(f"{message.action} answers nothing that was sent", where=f"data set {context.me.name}")
+    return ()
 
 
 def _given(message: Message) -> str | list[object]:
@@ -101,7 +116,8 @@ def _info(context: Context, message: Message) -> Sequence[Outgoing]:
     spec = values(context, settings)
     return (reply(message, {
         **kind.info(), "name": context.me.name, "kind": kind.name, "id": context.me.id, "owner": context.me.owner,
-        "title": settings.get("Title", ""), "ready": context.me.ready, "num_samples": _count(context), "data_txid": spec["DataTxID"],
+        "title": settings.get("Title", ""), "ready": context.me.ready, "num_samples": _count(context),
+        "data_txid": spec["DataTxID"],
         "method": kind.method, "router": spec["LlamaRouter"], "token": spec["WrappedAR"],
         "system_prompt": kind.prompt}),)
 
@@ -121,6 +137,6 @@ def _notice(context: Context, message: Message) -> Sequence[Outgoing]:
 
 HANDLERS: dict[str, Handler] = {
     "Init": init, "Load-Data": _load_data, "Info": _info, "Get-Models": _get_models,
-    "Credit-Notice": _notice, "Debit-Notice": _notice, **evaluation.HANDLERS}
+    "Credit-Notice": _notice, "Debit-Notice": _notice, "Benchmark-Response": _heard, **evaluation.HANDLERS}
 """Init, Load-Data, Info, Get-Models, Benchmark, Evaluate, Score, Inference-Response, Transfer-Error (the spec's
 LlamaHerder.Transfer-Error), Debit-Notice, Credit-Notice. Those on evaluations live in evaluation.py."""

@@ -20,7 +20,8 @@ from automate.pools.store import Row, Statements
 
 PAGE = 1000
 """Questions that are read at a time."""
-_NEW = """SELECT id, context, question, options, result FROM questions q WHERE dataset = ? AND id > ? AND NOT EXISTS
+# +dataset: in the order of rows; by the index on dataset each page would sort all of them.
+_NEW = """SELECT id, context, question, options, result FROM questions q WHERE +dataset = ? AND id > ? AND NOT EXISTS
   (SELECT 1 FROM evaluations e WHERE e.dataset_id = q.id AND e.model_id = ?) ORDER BY id LIMIT ?"""
 _INSERT = """INSERT INTO evaluations (dataset_id, model_id, prompt, correct_answer, dataset) VALUES (?, ?, ?, ?, ?)
   ON CONFLICT DO NOTHING"""
@@ -83,7 +84,7 @@ def _check_ready(context: Context) -> None:
 
 def benchmark(context: Context, message: Message) -> Sequence[Outgoing]:
     """Benchmark: Data names the model; a pending row for each question that has none for it yet."""
-    _check_owner(context, message, context.pool)
+    _check_owner(context, message, context.pool, context.me.id)
     model, kind = _model(context, message), kind_of(context)
     added, last = 0, 0
     while True:

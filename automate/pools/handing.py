@@ -103,9 +103,8 @@ class Round:
 
     def _add(self, line: Line) -> None:
         """Put a line's message into the group. A line that was taken before is left out."""
-        where = f"{self._places.answers(self._name) / line.file}, byte {line.start}"
         if line.cut:
-            return self.taken.bad(where, f"a line of more than {LONGEST} bytes")
+            return self._bad(line, f"a line of more than {LONGEST} bytes")
         if not line.text.strip():
             return None
         made = process_id("record", self._name, line.file, str(line.start), line.text.decode("utf-8", "replace"))
@@ -114,12 +113,15 @@ class Round:
         try:
             said = line_of(parse_object(line.text), self._longest)
         except ValueError as error:
-            return self.taken.bad(where, str(error))
+            return self._bad(line, str(error))
         if isinstance(said, WorkerLine):
             self._worker(made, said)
         else:
             self._answer(made, said)
         return None
+
+    def _bad(self, line: Line, why: str) -> None:
+        self.taken.bad(f"{self._places.answers(self._name) / line.file}, byte {line.start}", why)
 
     def _message(self, made: str, worker: str, action: str, data: dict[str, object], time: int = 0) -> None:
         self._group.append(Message(made, worker, self._exchange.router, {"Action": action, "Round": self._name},

@@ -68,22 +68,30 @@ def _left(exchange: Exchange, name: str) -> int:
                                          (name,)).fetchone()[0])
 
 
+def _begun(exchange: Exchange, name: str) -> bool:
+    """Whether a round had work, or servers of its own: one that has neither yet only starts servers."""
+    return bool(exchange.store.db.execute("SELECT EXISTS (SELECT 1 FROM inferences WHERE round = ?1) OR EXISTS (SELECT "
+                                          "1 FROM workers WHERE fleet = ?1)", (name,)).fetchone()[0])
+
+
 # --- out ----------------------------------------------------------------------------------------------
 def make_round(exchange: Exchange, places: PoolPlaces, *, limit: int | None = None,
                models: Sequence[str] | None = None) -> RoundSpec | None:
-    """Write what waits into a round: files first (fsynced), then `sent` in one transaction; None if nothing waits.
+    """Write what waits into a round: files first (fsynced), then `sent` in one transaction; None if nothing waits, and
+    no model was asked for by loadModel since the last round (a round without work only starts its servers).
 
     `models`: names, process ids or numbers; all unless given. Files of a round that a crash kept from being sent are
     marked as done. Raises PoolError for an unknown model, StorageError.
     """
     exchange.deliver()
     _abandon(exchange, places)
-    rows = _waiting(exchange, limit, models)
-    if not rows:
+    rows, wishes = _waiting(exchange, limit, models), _wishes(exchange)
+    if not rows and not wishes:
         return None
     now = exchange.context(_nobody()).now
-    spec = RoundSpec(_name(exchange, now, rows), now, len(rows), *_models(exchange, rows))
+    spec = RoundSpec(_name(exchange, now, rows), now, len(rows), *_models(exchange, rows, wishes))
     try:
+        places.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         places.answers(spec.name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError.of(error, places.answers(spec.name), "make a round's folder") from error
@@ -106,7 +114,7 @@ def _waiting(exchange: Exchange, limit: int | None, models: Sequence[str] | None
 def _name(exchange: Exchange, now: int, rows: Sequence[Row]) -> str:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now / 1000))
     for turn in range(1_000_000):
-        digest = hashlib.sha256(f"{now} {turn} {rows[0]['reference']}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{now} {turn} {rows[0]['reference'] if rows else ''}".encode()).hexdigest()
         name = f"{stamp}-{digest[:8]}"
         if exchange.receipt(process_id("Round-Made", name)) is None:
             return name
@@ -118,11 +126,17 @@ def _work(row: Row) -> Work:
                 tuple(json.loads(row["choices"])), row["max_tokens"])
 
 
-def _models(exchange: Exchange, rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
-    """Where the round's models lie (those that loadModel asked for, too), and what was said of their workers."""
+def _wishes(exchange: Exchange) -> list[str]:
+    """Models that loadModel asked for, and that no round has had since."""
+    return [str(row[0]) for row in exchange.store.db.execute(
+        "SELECT DISTINCT model FROM wishes WHERE outcome IS NULL").fetchall()]
+
+
+def _models(exchange: Exchange, rows: Sequence[Row],
+            wishes: Sequence[str]) -> tuple[dict[str, str], dict[str, dict[str, object]]]:
+    """Where the round's models lie, and what was said of their workers."""
     db = exchange.store.db
-    wished = [str(row[0]) for row in db.execute("SELECT model FROM wishes WHERE done IS NULL").fetchall()]
-    names = sorted({str(row["model"]) for row in rows} | set(wished))
+    names = sorted({str(row["model"]) for row in rows} | set(wishes))
     models = {name: str(model_of(db, name)["data_tx"]) for name in names}
     said = db.execute("SELECT address, model, max_tokens, system_prompt FROM workers WHERE max_tokens IS NOT NULL OR "
                       "system_prompt IS NOT NULL ORDER BY address").fetchall()
@@ -166,7 +180,7 @@ def _hand_in(exchange: Exchange, places: PoolPlaces, name: str) -> HandedIn:
     there = places.round(name).is_dir()
     taken = Round(exchange, places, name).hand_in() if there else None
     left = _left(exchange, name)
-    if left == 0 or not there:
+    if not there or (left == 0 and _begun(exchange, name)):
         _close(exchange, places, name, "answered" if there else "lost")
     if taken is None:
         return HandedIn(name, 0, 0, left, 1, (f"{places.round(name)}: the round's folder is gone",))

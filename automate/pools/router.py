@@ -43,7 +43,7 @@ def round_made(context: Context, message: Message) -> Sequence[Outgoing]:
                                      "reference = ? AND state = 'queued'", [(name, one) for one in references]).rowcount
     if changed != len(references):
         raise PoolError(f"{len(references) - changed} of {len(references)} inferences don't wait any more")
-    context.db.execute("UPDATE wishes SET outcome = ? WHERE done IS NULL", (f"round {name}",))
+    context.db.execute("UPDATE wishes SET outcome = ? WHERE outcome IS NULL", (f"round {name}",))
     return []
 
 
@@ -54,6 +54,8 @@ def round_over(context: Context, message: Message) -> Sequence[Outgoing]:
     name = text(json_data(message, "round"), "round")
     context.db.execute("UPDATE workers SET unregistered = ?, workload = 0 WHERE fleet = ? AND unregistered IS NULL",
                        (context.now, name))
+    context.db.execute("UPDATE wishes SET done = ?, outcome = outcome || ' ended without a server of it' WHERE "
+                       "done IS NULL AND outcome = ?", (context.now, f"round {name}"))
     rows = context.db.execute("SELECT reference, begun, tries, model FROM inferences WHERE round = ? AND "
                               "state = 'sent'", (name,)).fetchall()
     out: list[Outgoing] = []

@@ -28,7 +28,9 @@ _TARGETS = {
                           "WHERE pool = id) ORDER BY start_time, id",
     "Allocate-Rewards": "SELECT id FROM pools WHERE state = 'open' AND end_time <= ?1 ORDER BY end_time, id",
 }
+_GROUP = 100
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_PLAIN = re.compile(r"/[\w/.+@:=%, -]*\Z")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z", re.ASCII)
 
 
@@ -57,7 +59,7 @@ def _messages(exchange: Exchange, action: str, now: int) -> Iterator[Message]:
 def due(exchange: Exchange, now: int) -> list[Message]:
     """The clock's messages since the last tick, once, also after a week of sleep: Evaluate for each data set with rows
     that wait or are under way, Update-Leaderboard for each open pool with models (it asks for all of them),
-    Allocate-Rewards for each pool that is over. Ids come from job and turn, so that the same turn twice has effect once.
+    Allocate-Rewards for each pool that is over. Ids come from job and turn: the same turn twice has effect once.
     """
     return [message for action in ACTIONS for message in _messages(exchange, action, now)]
 
@@ -67,12 +69,14 @@ def tick(exchange: Exchange, now: int) -> dict[str, int]:
     exchange.deliver()
     done = dict.fromkeys(ACTIONS, 0)
     for action in ACTIONS:
-        for message in list(_messages(exchange, action, now)):
-            receipt = exchange.receive([message])[0]
-            done[action] += receipt.state == "handled" and not receipt.replayed
+        messages = list(_messages(exchange, action, now))
+        for start in range(0, len(messages), _GROUP):
+            for receipt in exchange.receive(messages[start:start + _GROUP]):
+                done[action] += receipt.state == "handled" and not receipt.replayed
     with exchange.store.transaction():
         exchange.store.db.executemany(
-            "INSERT INTO ticks (job, last) VALUES (?, ?) ON CONFLICT (job) DO UPDATE SET last = max(last, excluded.last)",
+            "INSERT INTO ticks (job, last) VALUES (?, ?) "
+            "ON CONFLICT (job) DO UPDATE SET last = max(last, excluded.last)",
             [(action, now) for action in ACTIONS])
     return done
 
@@ -119,17 +123,19 @@ def _scrontab(folder: str, executable: str, host: str | None) -> str:
             f"7 * * * * {_command(folder, executable)}\n")
 
 
-def _quoted(text: str, *, argument: bool = True) -> str:
-    """One word of a systemd command line; variables are looked for in arguments only."""
-    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{text.replace("$", "$$") if argument else text}"'
+def _quoted(text: str) -> str:
+    """One word of a systemd command line."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{text}"'
 
 
 def _systemd(folder: str, executable: str, host: str | None) -> str:
     unit = f"flock-hpc-pools-{hashlib.sha256(folder.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+    # systemd runs no program whose own path holds quotes and the like; as an argument it may hold anything.
+    words = [executable] if _PLAIN.match(executable) else ["/bin/sh", "-c", 'exec "$0" "$@"', executable]
+    start = " ".join(_quoted(word) for word in (*words, "pool", "tick", "--workspace", folder))
     return (f"# ~/.config/systemd/user/{unit}.service\n[Unit]\nDescription=flock-hpc benchmark pools: what is due\n\n"
-            f"[Service]\nType=oneshot\nExecStart={_quoted(executable, argument=False)} pool tick --workspace "
-            f"{_quoted(folder)}\n\n"
+            f"[Service]\nType=oneshot\nExecStart={start}\n\n"
             f"# ~/.config/systemd/user/{unit}.timer\n[Unit]\nDescription=flock-hpc benchmark pools, hourly\n\n"
             "[Timer]\nOnCalendar=hourly\nPersistent=true\n\n[Install]\nWantedBy=timers.target\n\n"
             f"# then: systemctl --user daemon-reload && systemctl --user enable --now {unit}.timer\n")

@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
@@ -28,7 +29,7 @@ def tokens_of(text: str, bytes_per_token: float) -> list[int]:
     """A text's tokens: so many bytes each, the same bytes always the same token."""
     data = text.encode("utf-8", "replace")
     cuts = [int(number * bytes_per_token) for number in range(math.ceil(len(data) / bytes_per_token))]
-    return [crc32(data[start:end]) % _VOCABULARY for start, end in zip(cuts, [*cuts[1:], len(data)], strict=True)]
+    return [crc32(data[start:end]) % _VOCABULARY for start, end in pairwise([*cuts, len(data)])]
 
 
 def chat_tokens(texts: Sequence[str], bytes_per_token: float) -> list[int]:

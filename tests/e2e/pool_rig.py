@@ -40,7 +40,8 @@ class Funded:
         self.executor = executor
         root.mkdir()
         (root / "flock-hpc.yaml").write_text(yaml.safe_dump({
-            "cluster": "local" if executor == "local" else "generic", "slurm": SLURM, "limits": {"claim_stale": 1, "poll": 0.5, "resubmits": 3},
+            "cluster": "local" if executor == "local" else "generic", "slurm": SLURM,
+            "limits": {"claim_stale": 1, "poll": 0.5, "resubmits": 3},
             "generate": {"kind": "rehearsal", "rehearsal": {"latency": 0.01, **(rehearsal or {})}},
             "fleet": {"address": "127.0.0.1"}, "pools": {"lock_wait": 30}}))
         self.workspace: Workspace = open_workspace(root)
@@ -61,8 +62,8 @@ class Funded:
         self.said: list[str] = []
 
     def evaluate(self, **given: Any) -> Evaluated:
-        values: dict[str, Any] = {"pool": self.pool, "executor": self.executor, "submit": True, "wait": True, "limit": None,
-                                  "say": self.said.append, **given}
+        values: dict[str, Any] = {"pool": self.pool, "executor": self.executor, "submit": True, "wait": True,
+                                  "limit": None, "say": self.said.append, **given}
         return evaluate(self.workspace, self.desk, **values)
 
     def records(self) -> list[dict[str, Any]]:

@@ -1,9 +1,11 @@
-"""A pool from key to reward by commands alone: rehearsal servers, local jobs, a real clock that is short of time."""
+"""A pool from key to reward by commands alone: rehearsal servers, local jobs."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -20,8 +22,6 @@ from automate.workspace import open_workspace
 from tests.e2e.support import PROJECT, SLURM
 
 QUESTIONS, FUNDS, WAIT = 30, 1000, 240
-SECOND = 1 / 86400
-"""In days."""
 SETTINGS = {
     "cluster": "local", "slurm": SLURM, "limits": {"claim_stale": 1, "poll": 0.5, "resubmits": 3},
     "generate": {"kind": "rehearsal", "rehearsal": {"latency": 0.005}}, "fleet": {"address": "127.0.0.1"},
@@ -51,6 +51,11 @@ class Shell:
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return done.stdout
 
+    def end(self, pool: str) -> None:
+        """Let a pool's time be over, as no command can."""
+        with contextlib.closing(sqlite3.connect(self.root / ".flock-hpc" / "pools" / "state.sqlite")) as db, db:
+            db.execute("UPDATE pools SET end_time = ? WHERE id = ?", (time.time_ns() // 1_000_000, pool))
+
     def json(self, *words: object) -> Any:
         return json.loads(self(*words, "--json"))
 
@@ -70,9 +75,7 @@ def test_from_key_to_reward(shell: Shell) -> None:
     trainer = shell("keygen", "--name", "trainer").strip()
     shell("mint", "me", 5000)
     dataset = shell("dataset", "create", "siqa", "--from", "rows.jsonl").split()[0]
-    pool = shell("create", "--dataset", "siqa", "--fund", FUNDS, "--allocation", "ArithmeticDecrease", "--days",
-                 f"{120 * SECOND:.9f}").strip()
-    ends = shell.json("show", pool)["endTime"]
+    pool = shell("create", "--dataset", "siqa", "--fund", FUNDS, "--allocation", "ArithmeticDecrease").strip()
     for name in ("one", "two"):
         shell("model", "add", name, "--path", f"org/{name}", "--key", "trainer")
         shell("join", pool[:8], "--model", name, "--key", "trainer")
@@ -88,10 +91,9 @@ def test_from_key_to_reward(shell: Shell) -> None:
     assert [place["progress"] for place in places] == [1.0, 1.0]
     assert "reward" not in shell("leaderboard", pool)
 
-    deadline = ends / 1000 + 60
-    while shell.json("show", pool)["state"] != "paid":
-        assert time.time() < deadline, shell("show", pool)
-        shell("tick", "--executor", "local")
+    shell.end(pool)
+    shell("tick", "--executor", "local")
+    assert shell.json("show", pool)["state"] == "paid"
     assert shell("leaderboard", pool, "--csv").splitlines()[1].endswith(",666")
     assert [place["reward"] for place in shell.json("leaderboard", pool)["places"]] == [666, 333]
     assert shell.json("balance", trainer)["balance"] == 999
@@ -127,6 +129,21 @@ def test_the_specs_scripts(shell: Shell) -> None:
     assert shell.call("transfer", "-5", script="wrapped_ar.py").returncode != 0
 
 
+def test_ticks_alone_evaluate(shell: Shell) -> None:
+    shell("keygen")
+    shell("mint", "me", FUNDS)
+    shell("dataset", "create", "siqa", "--from", "rows.jsonl")
+    pool = shell("create", "--dataset", "siqa", "--fund", FUNDS).strip()
+    shell("model", "add", "one", "--path", "org/one")
+    shell("join", pool, "--model", "one")
+    assert f"{QUESTIONS}" in shell("evaluate", pool)
+    deadline = time.time() + WAIT
+    while shell.json("leaderboard", pool)["places"][0]["progress"] < 1:
+        assert time.time() < deadline, shell("dataset", "info", "siqa")
+        shell("tick", "--executor", "local")
+    assert len(list((shell.root / ".flock-hpc" / "pools" / "rounds").glob("*/round.json"))) == 1
+
+
 def test_two_ticks_at_once_do_it_once(shell: Shell) -> None:
     shell("keygen")
     shell("mint", "me", FUNDS)
@@ -141,3 +158,52 @@ def test_two_ticks_at_once_do_it_once(shell: Shell) -> None:
     assert (found["state"], found["returned"], len(found["payouts"])) == ("refunded", FUNDS, 1)
     assert shell.json("balance")["balance"] == FUNDS
     assert shell("tick") == ""
+
+
+@pytest.fixture
+def served(shell: Shell) -> Iterator[str]:
+    """The address at which a workspace with a pool is served."""
+    shell("keygen")
+    shell("mint", "me", FUNDS)
+    shell("dataset", "create", "siqa", "--from", "rows.jsonl")
+    server = subprocess.Popen([sys.executable, "-u", "-m", "automate", "pool", "serve", "--port", "0"], cwd=shell.root,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert server.stdout is not None
+    try:
+        line = next(line for line in server.stdout if "http://" in line)
+        yield line[line.index("http://"):].split()[0].rstrip("/")
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+
+
+def test_a_trainer_elsewhere_takes_part_over_http(shell: Shell, served: str, tmp_path: Path) -> None:
+    pool = shell("create", "--dataset", "siqa", "--fund", FUNDS).strip()
+    away = Shell(tmp_path / "away")
+    address = away("keygen").strip()
+    at = ("--url", served)
+    assert pool[:10] in away("list", *at)
+    assert len(away("model", "add", "one", "--path", "org/one", *at).strip()) == 43
+    refused = away.call("model", "add", "two", "--path", str(away.root), *at)
+    assert (refused.returncode, "folder" in refused.stderr) == (1, True)
+    away("join", pool[:7], "--model", "one", *at)
+    assert away.json("leaderboard", pool[:7], *at)["places"][0]["participant"] == address
+    assert "one" in away("leaderboard", "siqa", *at)
+    assert "one" in away("show", pool, *at)
+    assert "org/one" in away("model", "list", *at)
+    assert away.json("balance", *at)["balance"] == 0
+    poor = away.call("create", "--dataset", "siqa", "--fund", 5, *at)
+    assert poor.returncode == 1
+    assert f"{address} has 0: too little for 5" in poor.stderr
+    assert "siqa" in away("processes", *at)
+    assert not (away.root / ".flock-hpc" / "pools" / "state.sqlite").exists()
+    assert [one["model"] for one in shell.json("show", pool)["models"]] == ["one"]
+
+
+def test_nobody_there_is_said(shell: Shell) -> None:
+    shell("keygen")
+    for url in ("http://127.0.0.1:9", "ftp://x", "nonsense"):
+        done = shell.call("list", "--url", url)
+        assert done.returncode == 1
+        assert done.stderr.startswith("Error: ")
+        assert "Traceback" not in done.stderr

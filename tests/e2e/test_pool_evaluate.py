@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 from automate import claims
 from automate.campaign.pools.evaluating import look
 from automate.campaign.pools.jobs import submissions_of
-from tests.e2e.pool_rig import Funded, assert_answered_once, until
+from automate.campaign.pools.servers import served_by
+from automate.errors import PoolError
+from tests.e2e.pool_rig import Funded, assert_answered_once, now_ms, until
+from tests.unit.pool_support import Bench
 
 
 @pytest.fixture
@@ -94,3 +98,40 @@ def test_a_stopped_job_keeps_what_it_has(funded: Callable[..., Funded]) -> None:
     assert claims.holder_of(made.places.round_claim(name)) is None, "the claim was given up"
     assert made.evaluate().done
     assert_answered_once(made, 60)
+
+
+def test_before_its_time_limit_a_job_goes_back_into_the_queue_for_the_rest(funded: Callable[..., Funded]) -> None:
+    made = funded(60, rehearsal={"latency": 0.4, "kv_tokens": 1500})
+    name = made.evaluate(wait=False).rounds[0].name
+    until(lambda: len(made.records()) >= 5, "some answers")
+    holder = claims.holder_of(made.places.round_claim(name))
+    assert holder is not None
+    os.kill(holder.pid, signal.SIGUSR2)
+    until(lambda: len(list(made.places.answers(name).glob("*.jsonl"))) == 2, "its second start")
+    assert len(made.records()) < 120, "it was told in the middle"
+    assert made.evaluate().done
+    assert len(submissions_of(made.workspace, name)) == 1, "the same job went on"
+    assert_answered_once(made, 60)
+
+
+def test_a_model_that_cannot_be_served_keeps_nobody_back(funded: Callable[..., Funded], tmp_path: Path) -> None:
+    made = funded(5)
+    with Bench(made.workspace.root) as bench:
+        bench.clock.now = now_ms()
+        gone = bench.send("owner", "pool", "Add-Model", {"name": "gone", "data_tx": str(tmp_path / "gone")})
+        joined = bench.send("owner", "pool", "Join-Pool", {"dataset": made.pool, "model": "gone"})
+        assert [gone.state, joined.state] == ["handled", "handled"], joined
+    settings = made.workspace.settings
+    vllm = settings.generate.model_copy(update={"kind": "vllm"})
+    real = replace(made.workspace, settings=settings.model_copy(update={"generate": vllm}))
+    able, problems = served_by(real, {"gone": str(tmp_path / "gone"), "hub": "owner/name", "bad": "../x"})
+    assert able == ["hub"]
+    assert len(problems) == 2
+    assert made.evaluate().done
+    assert made.rows("SELECT count(*) AS n FROM evaluations WHERE state = 'answered'") == [{"n": 15}]
+
+
+def test_evaluate_says_what_it_can_not_find(funded: Callable[..., Funded]) -> None:
+    made = funded(1)
+    with pytest.raises(PoolError):
+        made.evaluate(pool="nothing-like-it")

@@ -19,7 +19,7 @@ from tests.rigs.vllm import TinyServer, serve_environment, tiny_model, virtual_e
 
 T = TypeVar("T")
 SYSTEM = "Answer with one letter."
-QUESTIONS = ("Tracy didn't go home. What will Tracy do?", "Why did 小明 go to the café?", "Which is larger, two or ten?")
+QUESTIONS = ("Tracy didn't go home. What will Tracy do?", "Why did 小明 go to the café?", "Which is more, two or ten?")
 OPTIONS = (("A", "B", "C"), ("make a new plan", "go home and see Riley", "find somewhere to go, then don't"))
 BY_HAND = """
 import json, sys

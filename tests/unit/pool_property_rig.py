@@ -7,9 +7,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from automate.pools.audit import audit
 from automate.pools.keys import process_id
@@ -25,6 +26,11 @@ MEMORY = Path("/dev/shm")
 def question(number: int) -> dict[str, str]:
     return {"context": f"It's {number} o'clock", "question": "What now?", "answerA": "O'Neil's", "answerB": "ö",
             "answerC": "); DROP TABLE models; --", "result": str(number % 3 + 1)}
+
+
+def right(answer: str, result: str) -> bool:
+    """Whether one of the answers that are given here is right: its last letter stands alone."""
+    return answer[-1:] == LETTERS[result]
 
 
 class World:
@@ -50,12 +56,12 @@ class World:
 
     # --- messages ---------------------------------------------------------------------------------------
     def say(self, who: str, target: str, action: str, data: object = "", crashes: Sequence[int] = (),
-            **tags: object) -> Receipt:
+            **tags: Any) -> Receipt:
         """A signed message of somebody."""
         return self.give(self.bench.message(who, target, action, data, via="http", **tags), crashes)
 
     def job(self, sender: str, target: str, action: str, data: object = "", crashes: Sequence[int] = (), *,
-            via: Via = "job", **tags: object) -> Receipt:
+            via: Via = "job", **tags: Any) -> Receipt:
         """A message of a job, or of the clock."""
         self.number += 1
         made = self.bench.message("owner", target, action, data, anchor=str(self.number), **tags)
@@ -66,15 +72,19 @@ class World:
     def give(self, message: Message, crashes: Sequence[int] = ()) -> Receipt:
         """Hand it in; where the program dies, at these statements of its lives, another goes on and gets it again."""
         self.sent.append(message)
-        for at in crashes:
-            died = self.bench.crash(at, lambda: self.bench.exchange.receive([message]))
-            self.crashes += died
-            if not died:
-                break
+        self.live(lambda: self.bench.exchange.receive([message]), crashes)
         receipt = self.bench.exchange.receive([message])[0]
         if receipt.state == "refused":
             assert any(one["Action"] == f"{message.action}-Error" for one in receipt.replies), receipt
         return receipt
+
+    def live(self, doing: Callable[[], object], crashes: Sequence[int]) -> None:
+        """Do it, to its end at last."""
+        for at in crashes:
+            if not self.bench.crash(at, doing):
+                return
+            self.crashes += 1
+        doing()
 
     # --- what must always hold --------------------------------------------------------------------------
     def check(self) -> None:
@@ -117,11 +127,11 @@ class World:
     def _due(self, pool: dict[str, object]) -> Counter[str]:
         rows = self.bench.rows("SELECT * FROM pool_models WHERE pool = ? ORDER BY rowid", str(pool["id"]))
         rows.sort(key=lambda row: -Fraction(row["correct"], row["total"] or 1))
-        right = [row["correct"] for row in rows]
+        correct = [row["correct"] for row in rows]
         count, funds = min(2, len(rows)), int(str(pool["funds"]))
         weights = {"ArithmeticDecrease": list(range(count, 0, -1)), "Equal": [1] * len(rows),
-                   "WinnerTakesAll": [1] if right and right[0] else [],
-                   "Proportional": right[:2]}[str(pool["allocation"])]
+                   "WinnerTakesAll": [1] if correct and correct[0] else [],
+                   "Proportional": correct[:2]}[str(pool["allocation"])]
         due: Counter[str] = Counter()
         for row, weight in zip(rows, weights, strict=False):
             due[row["participant"]] += funds * weight // (sum(weights) or 1)
@@ -136,7 +146,7 @@ class World:
             assert row["attempts"] <= 2
             if row["state"] == "answered":
                 first = self.said[row["inference_reference"]][0]
-                assert (row["answer"], row["prediction"] == row["result"]) == (first, first == LETTERS[row["result"]])
+                assert (row["answer"], row["prediction"] == row["result"]) == (first, right(first, row["result"]))
         twice = self.bench.rows("SELECT reference FROM attempts GROUP BY reference HAVING COUNT(*) > 1")
         assert twice == []
 
@@ -145,5 +155,5 @@ class World:
         rows = self.bench.rows(
             "SELECT e.*, q.result FROM evaluations e JOIN models m ON m.id = e.model_id"
             " JOIN questions q ON q.id = e.dataset_id WHERE m.name = ? AND e.state = 'answered'", model)
-        right = sum(self.said[row["inference_reference"]][0] == LETTERS[row["result"]] for row in rows)
-        return right, len(rows), int(self.bench.one("SELECT COUNT(*) FROM questions"))
+        count = sum(right(self.said[row["inference_reference"]][0], row["result"]) for row in rows)
+        return count, len(rows), int(self.bench.one("SELECT COUNT(*) FROM questions"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -78,10 +77,10 @@ async def served(root: Path, prepare: Callable[[Bench], object] | None = None, *
             prepare(bench)
         token, pool, clock = bench.exchange.token, bench.exchange.pool, bench.clock
     places = pool_places(root, http=given)
-    said = list[str]()
-    task = asyncio.create_task(serve(Wanted(places, clock, said.append)))
+    said, stop = list[str](), asyncio.Event()
+    task = asyncio.create_task(serve(Wanted(places, clock, said.append, stop=stop)))
     async with asyncio.timeout(READY):
-        while not said and not task.done():
+        while not said and not task.done():  # noqa: ASYNC110 - a line on a screen is no event
             await asyncio.sleep(0.01)
     if task.done():
         task.result()
@@ -90,7 +89,6 @@ async def served(root: Path, prepare: Callable[[Bench], object] | None = None, *
         async with aiohttp.ClientSession() as session:
             yield Web(places, url, token, pool, session, said, clock)
     finally:
-        if not task.done():
-            signal.raise_signal(signal.SIGTERM)
+        stop.set()
         async with asyncio.timeout(READY):
             await task

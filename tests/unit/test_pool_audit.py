@@ -80,11 +80,11 @@ TAMPERED = {
     # money
     "UPDATE balances SET amount = amount + 1 WHERE account = (SELECT funder FROM pools)": "has a balance of 902",
     "INSERT INTO balances VALUES ('me', 5)": "and no entry",
-    "INSERT INTO entries (message, account, other, amount) SELECT settled_by, 'me', 'genesis', 5 FROM pools": "sum to 5",
+    "INSERT INTO entries (message, account, other, amount) SELECT settled_by, 'me', 'you', 5 FROM pools": "sum to 5",
     "INSERT INTO entries (message, account, other, amount) SELECT settled_by, 'me', 'you', 5 FROM pools UNION ALL "
     "SELECT settled_by, 'you', 'me', -5 FROM pools": "only a handled Transfer or Mint moves money",
-    "UPDATE entries SET amount = amount * 2 WHERE message = (SELECT cause FROM messages WHERE id = (SELECT id FROM pools))":
-        "the ledger has 200",
+    "UPDATE entries SET amount = amount * 2 WHERE message = (SELECT cause FROM messages, pools WHERE messages.id = pools.id"
+    ")": "the ledger has 200",
     "UPDATE messages SET state = 'refused' WHERE action = 'Mint'": "only a handled",
     "UPDATE pools SET funds = 120": "funded it with 120",
     "UPDATE pools SET funder = 'me'": "funded it",
@@ -111,7 +111,7 @@ TAMPERED = {
     "DELETE FROM attempts WHERE evaluation = 1": "0 attempts brought an answer",
     "UPDATE attempts SET outcome = 'answered' WHERE outcome = 'expired'": "2 attempts brought an answer",
     "UPDATE attempts SET outcome = 'started' WHERE outcome = 'expired'": "1 attempts are under way",
-    "UPDATE attempts SET message = (SELECT settled_by FROM pools) WHERE evaluation = 1": "no handled Inference-Response",
+    "UPDATE attempts SET message = (SELECT settled_by FROM pools) WHERE evaluation = 1": "no handled",
     "UPDATE attempts SET message = NULL WHERE evaluation = 1": "no handled Inference-Response",
     "UPDATE evaluations SET worker = 'me.w' WHERE id = 1": "is not the one of its attempt",
 }

@@ -78,8 +78,8 @@ def pool(run: Run, questions: Path) -> str:
 def test_every_command_has_help(run: Run) -> None:
     for name in POOL:
         assert "Usage: flock-hpc pool " + name in ok(run(name, "--help"))
-    for words in (("dataset", "create"), ("dataset", "info"), ("dataset", "models"), ("model", "add"), ("model", "list")):
-        assert "Usage: " in ok(run(*words, "--help"))
+    for words in ("dataset create", "dataset info", "dataset models", "dataset list", "model add", "model list"):
+        assert f"Usage: flock-hpc pool {words}" in ok(run(*words.split(), "--help"))
 
 
 def test_keygen_prints_the_address_and_never_the_key(run: Run, workspace: Path) -> None:
@@ -179,6 +179,22 @@ def test_settings_that_are_none(run: Run, words: tuple[str, ...]) -> None:
     assert run("dataset", "create", "siqa", *words)[0] == 2
 
 
+def test_settings_of_another_kind_are_refused_and_the_same_again_without_them_works(run: Run, questions: Path) -> None:
+    ok(run("keygen"))
+    wrong(run("dataset", "create", "siqa", "--from", questions, "--set", "Nonsense=1"), "Nonsense", "SystemPrompt")
+    assert "not set up" in ok(run("dataset", "list"))
+    assert "3 questions loaded" in ok(run("dataset", "create", "siqa", "--from", questions, "--title", "Mine"))
+    assert json.loads(ok(run("dataset", "info", "siqa", "--json")))["settings"]["Title"] == "Mine"
+
+
+def test_columns_of_a_csv_file(run: Run, workspace: Path) -> None:
+    (workspace / "rows.csv").write_text("prompt,a,b,right\n\"It's, x?\",yes,no,2\n")
+    ok(run("keygen"))
+    columns = json.dumps({"question": "prompt", "options": ["a", "b"], "answer": "right"})
+    assert "1 questions loaded" in ok(run("dataset", "create", "multiple-choice", "--from", "rows.csv", "--columns",
+                                          columns))
+
+
 def test_settings_are_kept_and_shown(run: Run, questions: Path) -> None:
     ok(run("keygen"))
     ok(run("dataset", "create", "siqa", "--name", "mine", "--from", questions, "--set", "SystemPrompt=Say [bold]A=B",
@@ -233,6 +249,15 @@ def test_a_model_can_be_a_folder_of_this_machine(run: Run, pool: str, workspace:
     ok(run("join", pool, "--model", "mine"))
 
 
+def test_only_the_workspaces_owner_adds_a_model_for_another(run: Run, pool: str) -> None:
+    other = ok(run("keygen", "--name", "other")).strip()
+    data = json.dumps({"name": "m", "data_tx": "org/m", "owner": other})
+    assert run("send", "--action", "Add-Model", "--data", data)[0] == 1
+    assert json.loads(ok(run("model", "list", "--json"))) == []
+    ok(run("send", "--action", "Add-Model", "--data", data, "--key", "genesis"))
+    assert [one["owner"] for one in json.loads(ok(run("model", "list", "--json")))] == [other]
+
+
 def test_somebody_elses_model_does_not_join(run: Run, pool: str) -> None:
     ok(run("keygen", "--name", "thief"))
     ok(run("model", "add", "tiny", "--path", "org/tiny"))
@@ -240,8 +265,9 @@ def test_somebody_elses_model_does_not_join(run: Run, pool: str) -> None:
     assert json.loads(ok(run("show", pool, "--json")))["models"] == []
 
 
-@pytest.mark.parametrize("words", [("show", "nothing"), ("leaderboard", "no' OR '1'='1"), ("join", "siqa", "--model", "x"),
-                                   ("audit", "\x1b[2J"), ("dataset", "info", "none"), ("dataset", "models", "none")])
+@pytest.mark.parametrize("words", [
+    ("show", "nothing"), ("leaderboard", "no' OR '1'='1"), ("join", "siqa", "--model", "x"), ("audit", "\x1b[2J"),
+    ("dataset", "info", "none"), ("dataset", "models", "none"), ("evaluate", "nothing")])
 def test_what_is_not_there_is_said(run: Run, pool: str, words: tuple[str, ...]) -> None:
     done = run(*words)
     wrong(done, "-> ")
@@ -290,14 +316,16 @@ def test_a_file_that_cannot_be_written(run: Run, pool: str, workspace: Path) -> 
 
 def test_the_specs_messages_go_to_whom_they_belong(run: Run, pool: str) -> None:
     ok(run("model", "add", "tiny", "--path", "org/tiny"))
-    sent = json.loads(ok(run("send", "--action", "Join-Pool", "--data", json.dumps({"dataset": pool, "model": "tiny"}))))
+    join = json.dumps({"dataset": pool, "model": "tiny"})
+    sent = json.loads(ok(run("send", "--action", "Join-Pool", "--data", join)))
     assert sent["state"] == "handled"
     assert "Join-Pool-Response" in [one["Action"] for one in sent["replies"]]
     board = json.loads(ok(run("send", "--action", "Leaderboard", "--data", pool)))
     assert json.loads(board["replies"][0]["Data"])[0]["score"] == 0
     transfer = json.loads(ok(run("send", "--action", "Transfer", "--tag", "Recipient=siqa", "--tag", "Quantity=7")))
     assert "Debit-Notice" in [one["Action"] for one in transfer["replies"]]
-    assert json.loads(ok(run("send", "--action", "Score", "--data", "tiny")))["replies"][0]["Action"] == "Score-Response"
+    score = json.loads(ok(run("send", "--action", "Score", "--data", "tiny")))
+    assert [one["Action"] for one in score["replies"]] == ["Score-Response"]
 
 
 def test_data_comes_from_a_file(run: Run, pool: str, workspace: Path) -> None:

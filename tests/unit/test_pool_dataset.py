@@ -167,3 +167,19 @@ def test_a_kind_that_is_gone_is_said_in_words(bench: Bench) -> None:
     receipt = bench.send("owner", "lost", "Info")
     assert receipt.state == "refused"
     assert "no data set kind 'no-such-kind'" in str(receipt.error)
+
+
+def test_rows_that_are_added_later_are_put_to_models_under_evaluation(bench: Bench) -> None:
+    bench.send("ann", "set", "Init")
+    bench.send("ann", "set", "Load-Data", ROWS[:2])
+    model = {"name": "m", "inference_process": "router", "data_tx": "bob/m"}
+    assert bench.send("bob", "pool", "Add-Model", model).state == "handled"
+    assert bench.send("ann", "set", "Benchmark", "m").state == "handled"
+    assert bench.one("SELECT count(*) FROM evaluations") == 2
+    bench.send("ann", "set", "Load-Data", ROWS)
+    assert bench.one("SELECT count(*) FROM evaluations WHERE state = 'pending'") == 3
+    assert bench.rows("SELECT action, error FROM messages WHERE state NOT IN ('handled', 'delivered')") == []
+    before = bench.one("SELECT count(*) FROM messages WHERE action = 'Benchmark'")
+    bench.send("ann", "set", "Load-Data", ROWS)
+    assert bench.one("SELECT count(*) FROM messages WHERE action = 'Benchmark'") == before
+    assert bench.send("eve", "set", "Benchmark-Response", "{}").state == "refused"

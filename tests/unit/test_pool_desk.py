@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import stat
 from collections.abc import Callable
@@ -35,9 +36,11 @@ def use(desk: Desk, root: Path, token: str) -> list[Any]:
     found: list[Any] = [desk.send(sent), desk.send(sent), desk.ask("balance", account=named_key("bob").address),
                         desk.ask("pools"), desk.do("load", dataset="siqa", path=str(rows)), desk.do("tick"),
                         desk.do("hand_in"), desk.do("expire"), desk.do("make_round", limit=5)]
-    for wrong in (lambda: desk.send({**sent, "Data": "x"}), lambda: desk.ask("nothing"), lambda: desk.do("nothing"),
-                  lambda: desk.ask("pool", id="none-such"), lambda: desk.do("give_up"),
-                  lambda: desk.do("load", dataset="none-such", path="/x")):
+    wrongs: list[Callable[[], object]] = [
+        lambda: desk.send({**sent, "Data": "x"}), lambda: desk.ask("nothing"), lambda: desk.do("nothing"),
+        lambda: desk.ask("pool", id="none-such"), lambda: desk.do("give_up"),
+        lambda: desk.do("load", dataset="none-such", path="/x")]
+    for wrong in wrongs:
         with pytest.raises(PoolError) as caught:
             wrong()
         found.append((caught.value.what, caught.value.where, caught.value.todo))
@@ -51,7 +54,7 @@ def prepare(bench: Bench) -> None:
 async def test_here_and_through_the_socket_it_is_the_same(tmp_path: Path) -> None:
     async with served(tmp_path / "one", prepare) as web:
         with pytest.raises(ClaimedError):
-            await asyncio.to_thread(lambda: LocalDesk(None, clock) and sockets_held(web.places))  # type: ignore[arg-type]
+            await asyncio.to_thread(sockets_held, web.places)
         remote = await asyncio.to_thread(_all, tmp_path / "one", web.token, RemoteDesk)
     with Bench(tmp_path / "two") as bench:
         bench.mint("ann", 100)
@@ -183,9 +186,8 @@ async def test_the_clock_ticks_while_it_serves(tmp_path: Path, monkeypatch: pyte
     lines = list[str]()
     task = asyncio.create_task(serve(Wanted(pool_places(tmp_path, http={"port": 0}), clock, lines.append, tick=True)))
     async with asyncio.timeout(20):
-        while len(done) < 2:
+        while len(done) < 2:  # noqa: ASYNC110 - done in another thread
             await asyncio.sleep(0.01)
-        import signal
         signal.raise_signal(signal.SIGTERM)
         await task
     assert done[:2] == ["hand_in", "tick"]

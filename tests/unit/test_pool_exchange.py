@@ -173,6 +173,8 @@ class TestRefused:
     def test_a_message_to_a_person(self, bench: Bench) -> None:
         receipt = bench.send("ann", bench.address("bob"), "Put")
         assert "sent by processes only" in str(receipt.error)
+        to_oneself = bench.send("ann", bench.address("ann"), "Put")
+        assert [reply["Action"] for reply in to_oneself.replies] == ["Put-Error"]
 
     def test_a_message_without_action(self, bench: Bench) -> None:
         message = Message("x" * 43, "ann", bench.id("token"), {}, via="job")

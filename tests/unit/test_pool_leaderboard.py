@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from automate.errors import PoolError
 from automate.pools.allocation import Standing, ranked
-from automate.pools.leaderboard import board, wilson
+from automate.pools.leaderboard import Place, board, wilson
 from tests.unit.pool_scores import Arena
 from tests.unit.pool_support import DAY, HOUR, START, Bench, opened, reply_named
 
@@ -66,6 +67,16 @@ def test_the_board_says_what_the_pool_is(arena: Arena) -> None:
     arena.settle(pool)
     shown = board(arena.bench.store.db, pool, arena.bench.clock.now)
     assert (shown.state, shown.places[0].reward) == ("paid", 1000)
+
+
+def test_a_place_has_every_field_and_stays_as_it_is(arena: Arena) -> None:
+    pool = arena.fund()
+    arena.enter("ann", pool, "m", 9)
+    place = board(arena.bench.store.db, pool, START).places[0]
+    assert Place(**vars(place)) == place
+    assert list(vars(place)) == [field.name for field in fields(Place)]
+    with pytest.raises(FrozenInstanceError):
+        place.rank = 2  # type: ignore[misc]
 
 
 def test_ties_go_by_time_of_joining_then_by_its_order(arena: Arena) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import random
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from automate.pools.kinds.base import BadRow, Question
 from automate.pools.kinds.exact_match import ExactMatch
 from automate.pools.kinds.siqa import Siqa
-from automate.pools.loading import CHUNK, Digests, parcels, take
+from automate.pools.loading import CHUNK, Digests, parcels, question_of, take
 from automate.pools.messages import Receipt
 from tests.unit.pool_support import ROWS, Bench, opened, reply_named
 
@@ -227,3 +230,22 @@ def test_line_ends_do_not_make_a_row_another_row(bench: Bench) -> None:
         for row in rows:
             take(bench.store.db, dataset, ExactMatch({}), [row], LONGEST)
     assert bench.one("SELECT count(*) FROM questions") == 1
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(
+    lambda text: not text.isspace())
+
+
+@given(st.lists(st.fixed_dictionaries({**dict.fromkeys(NAMES[:-1], TEXTS), "result": st.sampled_from("123")}),
+                min_size=1, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_any_text_is_the_same_row_in_every_format(rows: list[dict[str, Any]]) -> None:
+    kind, seen = Siqa({}), []
+    with tempfile.TemporaryDirectory() as folder:
+        for ending in ("jsonl", "json", "csv"):
+            digests = Digests(LONGEST)
+            read = kind.read(write(Path(folder), [{"id": at, **row} for at, row in enumerate(rows)], ending))
+            seen.append([digests.of(question_of(kind, raw)) for raw in read])
+    digests = Digests(LONGEST)
+    assert seen == [[digests.of(question_of(kind, row)) for row in rows]] * 3
+    assert len(set(seen[0])) == len(rows)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from automate.pools import schedule
 from automate.pools.allocation import RULES
 from tests.unit.pool_property_rig import MODELS, PEOPLE, World, question
 from tests.unit.pool_support import DAY, HOUR, reply_named
@@ -191,6 +192,20 @@ class Pools(RuleBasedStateMachine):
         assert self.world.give(message, crashes).replayed
         assert self.bench.dump() == before
 
+    @rule(limits=st.lists(st.sampled_from(("1", "2", "100")), min_size=2, max_size=3), crashes=CRASHES)
+    def evaluate_several_at_once(self, limits: list[str], crashes: list[int]) -> None:
+        """In one batch, so that each sees the money that the others are about to spend."""
+        messages = [self.bench.message("owner", "siqa", "Evaluate", limit) for limit in limits]
+        self.world.live(lambda: self.bench.exchange.receive(messages), crashes)
+
+    @rule(crashes=CRASHES)
+    def tick(self, crashes: list[int]) -> None:
+        """The real clock; twice is once."""
+        self.world.live(lambda: schedule.tick(self.bench.exchange, self.bench.clock.now), crashes)
+        before = self.bench.dump("ticks")
+        done = schedule.tick(self.bench.exchange, self.bench.clock.now)
+        assert not any(done.values()) and self.bench.dump("ticks") == before
+
     @rule(hours=st.sampled_from((0, 1, 12, 24, 72)))
     def wait(self, hours: int) -> None:
         self.bench.clock.forward(hours * HOUR + 1)
@@ -215,6 +230,7 @@ class PoolsToTheEnd(Pools):
                 self.bench.clock.forward(9 * DAY)
                 for row in self.bench.rows("SELECT id FROM pools"):
                     self.world.job("owner", "pool", "Allocate-Rewards", {"dataset": row["id"]}, via="clock")
+                schedule.tick(self.bench.exchange, self.bench.clock.now)
                 self.world.check()
                 assert self.bench.rows("SELECT id FROM pools WHERE state = 'open'") == []
                 assert self.bench.balance(self.bench.id("pool")) == 0

@@ -80,7 +80,8 @@ def test_the_clock_of_the_page_is_the_settings() -> None:
 
 
 def test_functions_that_the_page_names_are_there() -> None:
-    named = {name for text in re.findall(r"^\| .* \|$", PAGE, re.MULTILINE)
+    outside = PAGE.replace(section_of_tables(), "")
+    named = {name for text in re.findall(r"^\| .* \|$", outside, re.MULTILINE)
              for name in re.findall(r"`((?:kinds\.|web\.)?[a-z_]+\.[A-Za-z_]+)`", text)}
     known = {path.relative_to(ROOT / "automate" / "pools").with_suffix("").as_posix().replace("/", ".")
              for path in (ROOT / "automate" / "pools").rglob("*.py")}
@@ -94,6 +95,16 @@ def test_functions_that_the_page_names_are_there() -> None:
 
 
 def test_paths_that_the_page_names_are_there() -> None:
-    paths = re.findall(r"`((?:scripts|automate|templates|docs)/[\w./-]+\.\w+)`", PAGE)
+    paths = re.findall(r"`((?:scripts|automate|templates|docs)/[\w./-]+\.(?:py|md|j2))`", PAGE)
     assert {"scripts/wrapped_ar.py", "scripts/spawn.py", "scripts/siqa.py"} <= set(paths)
     assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_words_that_the_page_for_funders_quotes_are_in_the_source() -> None:
+    """Line breaks and quotes between two parts of a text in the source are left out."""
+    page = (ROOT / "docs" / "pools.md").read_text(encoding="utf-8").partition("\n## What the words mean\n")[2]
+    quoted = rows(page)
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "automate" / "pools").rglob("*.py"))
+    joined = re.sub(r'"\s*\n\s*f?"', "", source)
+    assert len(quoted) > 20
+    assert [words for words in quoted if words not in joined] == []

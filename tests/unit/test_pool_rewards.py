@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automate.pools.allocation import RULES
+from automate.pools.audit import audit
 from automate.pools.leaderboard import board
+from automate.pools.schedule import tick
 from tests.unit.pool_scores import Arena
-from tests.unit.pool_support import DAY, HOUR, opened, reply_named
+from tests.unit.pool_support import DAY, HOUR, ROWS, opened, reply_named
 
 
 @pytest.fixture
@@ -240,6 +242,31 @@ def test_a_crash_between_any_two_statements_pays_once(tmp_path: Path, monkeypatc
             assert [bench.balance(who) for who in ("bob", "ann", "fay")] == [66, 33, 1]
             arena.check()
     assert at > 30, "there were statements to crash at"
+
+
+def test_a_real_data_set_from_joining_to_the_clocks_payout(tmp_path: Path) -> None:
+    with opened(tmp_path) as bench:
+        dataset, pool = bench.dataset(), bench.id("pool")
+        bench.mint("fay", 100)
+        paid = bench.send("fay", "token", "Transfer", Recipient=pool, Quantity="100", X_Dataset=dataset,
+                          X_Allocation="ArithmeticDecrease")
+        named = json.loads(reply_named(paid, "Create-Pool-Response")["Data"])["pool"]
+        assert bench.send("ann", "pool", "Add-Model", {"name": "m", "data_tx": "hub/m"}).state == "handled"
+        joined = bench.send("ann", "pool", "Join-Pool", {"dataset": dataset, "model": "m"})
+        assert joined.state == "handled"
+        assert bench.one("SELECT COUNT(*) FROM evaluations WHERE state = 'pending'") == len(ROWS)
+        with bench.store.transaction():
+            bench.store.db.execute("UPDATE evaluations SET state = 'answered', prediction = CASE WHEN dataset_id = 2 "
+                                   "THEN correct_answer ELSE '0' END")
+        bench.clock.forward(30 * DAY - 1)
+        assert tick(bench.exchange, bench.clock.now)["Update-Leaderboard"] == 1
+        place = board(bench.store.db, named, bench.clock.now).places[0]
+        assert (place.correct, place.answered, place.total, place.score) == (1, 3, 3, 1 / 3)
+        bench.clock.forward(1 + DAY)
+        tick(bench.exchange, bench.clock.now)
+        assert (bench.balance("ann"), bench.balance("fay"), bench.balance(pool)) == (100, 0, 0)
+        problems = audit(bench.exchange, named, bench.clock.now)["problems"]
+        assert [one for one in problems if not one.startswith("evaluation")] == [], "its answers were put in by hand"
 
 
 _FIELD = st.lists(st.tuples(st.sampled_from(["ann", "bob", "cy"]), st.integers(0, 10)), max_size=6)

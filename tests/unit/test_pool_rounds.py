@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from automate.errors import DataError, PoolError
-from automate.pools.round_records import Answer, answer_record, check_worker, line_of, work_of, work_record, worker_record
+from automate.pools.round_records import (
+    Answer,
+    answer_record,
+    check_worker,
+    line_of,
+    work_of,
+    work_record,
+    worker_record,
+)
 from automate.pools.rounds import Work, give_up, hand_in, make_round, open_rounds, read_spec, read_work
-from tests.unit.pool_rounds_support import append, begun, handled, job, states
+from tests.unit.pool_rounds_support import add_model, append, begun, handled, job, states
 from tests.unit.pool_support import HOUR, Bench, opened
 
 
@@ -247,7 +255,7 @@ def test_a_crash_anywhere_loses_and_repeats_nothing(tmp_path: Path, what: str) -
             assert bench.one("SELECT sum(workload) FROM workers") == 0
             if not crashed:
                 return
-        at += 17
+        at += 3
 
 
 def _finish(bench: Bench) -> None:
@@ -289,6 +297,31 @@ def test_a_job_that_began_and_hangs_times_out(bench: Bench) -> None:
     job(bench, spec, file="9.jsonl")
     hand_in(bench.exchange, bench.places)
     assert states(bench) == {"answered": 1, "started": 2}
+
+
+def test_a_model_that_was_asked_for_gets_a_round(bench: Bench) -> None:
+    add_model(bench)
+    handled(bench.send("owner", "router", "loadModel", "tiny"))
+    spec = make_round(bench.exchange, bench.places)
+    assert spec is not None
+    assert (spec.count, spec.models) == (0, {"tiny": "org/tiny"})
+    assert make_round(bench.exchange, bench.places) is None
+    hand_in(bench.exchange, bench.places)
+    assert open_rounds(bench.exchange, bench.places) == [spec.name]
+    append(bench, spec.name, [worker_record("tiny.1", "tiny", "joined")])
+    hand_in(bench.exchange, bench.places)
+    assert open_rounds(bench.exchange, bench.places) == []
+    assert bench.one("SELECT outcome FROM wishes") == "worker tiny.1"
+
+
+def test_a_model_that_was_asked_for_in_vain(bench: Bench) -> None:
+    add_model(bench)
+    handled(bench.send("owner", "router", "loadModel", "tiny"))
+    spec = make_round(bench.exchange, bench.places)
+    assert spec is not None
+    assert give_up(bench.exchange, bench.places, spec.name) == 0
+    assert "without a server" in bench.one("SELECT outcome FROM wishes")
+    assert make_round(bench.exchange, bench.places) is None
 
 
 def test_files_that_were_changed(bench: Bench) -> None:

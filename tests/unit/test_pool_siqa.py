@@ -34,6 +34,8 @@ def test_with_loglikelihood_the_number_of_the_best_choice_is_the_result() -> Non
     assert [kind.retrieve(text, QUESTION) for text in ("1", "3", "4", "0", "A", "")] == ["1", "3", "0", "0", "0", "0"]
     assert kind.ask(QUESTION).choices == ("A", "B", "C")
     assert kind.ask(QUESTION).method == "loglikelihood"
+    assert Siqa({}).prompt.endswith("A, B or C, or N if you are not sure.")
+    assert kind.prompt.endswith("A, B or C.")
 
 
 def test_a_question_is_asked_in_five_lines_for_one_token() -> None:

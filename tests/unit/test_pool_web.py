@@ -168,6 +168,22 @@ async def test_messages_that_come_together_share_a_commit(web: Web, monkeypatch:
     assert await web.balance("bob") == 60
 
 
+async def test_who_asks_the_same_at_once_shares_an_answer(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, real = list[str](), reading.ask
+
+    def counted(exchange: Exchange, what: str, now: int, given: Mapping[str, object]) -> object:
+        asked.append(what)
+        return real(exchange, what, now, given)
+
+    monkeypatch.setattr(reading, "ask", counted)
+    found = await asyncio.gather(*(web.get("/processes") for _ in range(50)))
+    assert [one[0] for one in found] == [200] * 50
+    assert all(one[2] == found[0][2] for one in found)
+    assert len(asked) < 50
+    missing = await asyncio.gather(*(web.get("/pools/none-such") for _ in range(20)))
+    assert [one[0] for one in missing] == [404] * 20
+
+
 async def test_a_fault_shows_no_traceback(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> object:
         raise RuntimeError("secret words")

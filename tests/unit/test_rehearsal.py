@@ -46,6 +46,7 @@ from automate.serving.rehearsal_replies import (
     fitting_choice,
     verdict,
 )
+from automate.serving.rehearsal_room import TokenPool
 
 Client = TestClient[Request, Application]
 MIRRORED = dict(zip(LABELS, reversed(LABELS), strict=True))

@@ -10,7 +10,6 @@ import sys
 from automate import __version__
 from automate.arena.engine_job import engine_settings
 from automate.cluster.base import Cluster
-from automate.cluster.queue import JobStatus
 from automate.cluster.script import directives, log_pattern, render
 from automate.cluster.submit import Submission, SubmissionBook, hand_over, new_submission, settle_open
 from automate.errors import StorageError
@@ -75,21 +74,13 @@ def submit(workspace: Workspace, cluster: Cluster, spec: RoundSpec) -> Submissio
     """Hand a round's job over, unless one of its jobs may still act: that one is given. Raises SubmitError."""
     book = SubmissionBook(places_of(workspace).submissions)
     settle_open(book, cluster)
-    last = latest(workspace, spec.name)
-    if last is not None and (last.job is None or status_of(cluster, last).may_act):
-        return last
+    handed = submissions_of(workspace, spec.name)
+    jobs = [one.job for one in handed if one.job is not None]
+    known = cluster.look(jobs) if jobs else {}
+    acting = [one for one in handed if one.job is None or known[one.job].may_act]
+    if acting:
+        return acting[-1]
     write_script(workspace, spec)
     return hand_over(book, cluster, new_submission(
         spec.name, job_name(workspace, spec.name), places_of(workspace).script(spec.name), cluster.kind, {0: 1},
         array=False, parallel=None))
-
-
-def latest(workspace: Workspace, name: str) -> Submission | None:
-    """The last handing over of a round."""
-    return next(reversed(submissions_of(workspace, name)), None)
-
-
-def status_of(cluster: Cluster, submission: Submission) -> JobStatus:
-    """What became of a submission's job. Raises ClusterError."""
-    job = str(submission.job)
-    return cluster.look([job])[job]

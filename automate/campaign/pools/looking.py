@@ -18,7 +18,7 @@ from automate.workspace import Workspace
 
 @dataclass(frozen=True)
 class RoundView:
-    """One round. `answers`: records so far, errors included, handed in or not; `job`: its last, None where it has none;
+    """One round. `answers`: records so far, errors included, handed in or not; `job`: the one at work, else its last;
     `state`: that job's, in Slurm's words; `may_act`: whether it may still answer; `made`: ms; `problem`: what is wrong
     with the round's files."""
 
@@ -63,14 +63,15 @@ def view_of(workspace: Workspace, name: str) -> RoundView:
         spec = read_spec(places, name)
     except DataError as error:
         return RoundView(name, 0, 0, (), answers, done, fleet_of(name), problem=error.what)
-    last = jobs.latest(workspace, name)
-    job, executor, state, may_act = None, None, "not handed over", False
-    if last is not None:
-        job, executor = last.job, last.executor
-        status = _status(workspace, last.executor, job)
-        state, may_act = str(status.state), status.may_act
+    handed = jobs.submissions_of(workspace, name)
+    known = [(one, _status(workspace, one.executor, one.job)) for one in handed]
+    acting = [pair for pair in known if pair[1].may_act]
+    job, executor, state = None, None, "not handed over"
+    if known:
+        last, status = (acting or known)[-1]
+        job, executor, state = last.job, last.executor, str(status.state)
     return RoundView(name, spec.made, spec.count, tuple(spec.models), answers, done, fleet_of(name), job, executor,
-                     state, may_act)
+                     state, bool(acting))
 
 
 def _status(workspace: Workspace, executor: str, job: str | None) -> JobStatus:

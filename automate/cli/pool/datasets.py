@@ -16,7 +16,6 @@ from automate.cli.pool.options import (
     IdCommand,
     answer,
     answer_of,
-    common_options,
     counter,
     key_option,
     names_of,
@@ -143,15 +142,16 @@ def waiting(text: str) -> Iterator[None]:
 
 
 @click.command(cls=IdCommand)
-@common_options
+@workspace_option
+@key_option
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="The same as one JSON document.")
-def info(workspace_dir: Path | None, key_name: str | None, url: str | None, name: str, as_json: bool) -> None:
+def info(workspace_dir: Path | None, key_name: str | None, name: str, as_json: bool) -> None:
     """Show the data set NAME: questions, settings, how far its evaluations are, its pools."""
     from automate.cli.checks import make_console
     from automate.cli.views.pools import print_dataset
 
-    with counter(workspace_dir, key_name, url, make=False) as desk:
+    with counter(workspace_dir, key_name, make=False) as desk:
         found, names = answer_of(desk.desk.ask("dataset", id=name)), names_of(desk)
     if as_json:
         show_json(found)
@@ -160,15 +160,16 @@ def info(workspace_dir: Path | None, key_name: str | None, url: str | None, name
 
 
 @click.command(cls=IdCommand)
-@common_options
+@workspace_option
+@key_option
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="The same as one JSON document.")
-def models(workspace_dir: Path | None, key_name: str | None, url: str | None, name: str, as_json: bool) -> None:
+def models(workspace_dir: Path | None, key_name: str | None, name: str, as_json: bool) -> None:
     """Show the models that are evaluated on the data set NAME, with how far each is."""
     from automate.cli.checks import make_console
     from automate.cli.views.pools import print_evaluated
 
-    with counter(workspace_dir, key_name, url, make=False) as desk:
+    with counter(workspace_dir, key_name, make=False) as desk:
         found = rows_of(desk.desk.ask("models", dataset=name))
     if as_json:
         show_json(found)
@@ -177,14 +178,15 @@ def models(workspace_dir: Path | None, key_name: str | None, url: str | None, na
 
 
 @click.command("list")
-@common_options
+@workspace_option
+@key_option
 @click.option("--json", "as_json", is_flag=True, help="The same as one JSON document.")
-def list_(workspace_dir: Path | None, key_name: str | None, url: str | None, as_json: bool) -> None:
+def list_(workspace_dir: Path | None, key_name: str | None, as_json: bool) -> None:
     """Show all data sets."""
     from automate.cli.checks import make_console
     from automate.cli.views.pools import print_datasets
 
-    with counter(workspace_dir, key_name, url, make=False) as desk:
+    with counter(workspace_dir, key_name, make=False) as desk:
         found, names = rows_of(desk.desk.ask("datasets")), names_of(desk)
     if as_json:
         show_json(found)

@@ -98,14 +98,17 @@ def tick(workspace_dir: Path | None, executor: str | None, submit_: bool) -> Non
 @click.option("--cron", "kind", flag_value="cron", help="Lines for crontab -e.")
 @click.option("--scrontab", "kind", flag_value="scrontab", help="Lines for Slurm's scrontab -e.")
 @click.option("--systemd", "kind", flag_value="systemd", help="A service and a timer for systemd.")
-def schedule(workspace_dir: Path | None, kind: str | None) -> None:
+@click.option("--node", metavar="NAME", help="With --scrontab: the machine whose disk has the database.")
+def schedule(workspace_dir: Path | None, kind: str | None, node: str | None) -> None:
     """Print the lines that make a real clock run 'pool tick' each hour. Installs nothing."""
     from automate.pools.schedule import lines
 
     if kind not in ("cron", "scrontab", "systemd"):
         raise click.UsageError("choose one of --cron, --scrontab, --systemd")
     workspace, _ = open_pools(workspace_dir)
-    text = lines(kind, workspace.root, executable())  # type: ignore[arg-type]
+    if node is not None and kind != "scrontab":
+        raise click.UsageError("--node goes with --scrontab")
+    text = lines(kind, workspace.root, executable(), host=node)  # type: ignore[arg-type]
     click.echo(text, nl=not text.endswith("\n"))
 
 

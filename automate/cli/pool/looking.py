@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
+from automate.cli.options import workspace_option
 from automate.cli.pool.options import (
     IdCommand,
     answer_of,
     common_options,
     counter,
+    key_option,
     names_of,
     now_ms,
     rows_of,
@@ -114,17 +116,17 @@ def _write(file: Path | None, text: str) -> None:
 
 
 @click.command(cls=IdCommand)
-@common_options
+@workspace_option
+@key_option
 @click.argument("pool")
 @click.option("--json", "as_json", is_flag=True, help="Everything as one JSON document.")
 @click.pass_context
-def audit(ctx: click.Context, workspace_dir: Path | None, key_name: str | None, url: str | None, pool: str,
-          as_json: bool) -> None:
+def audit(ctx: click.Context, workspace_dir: Path | None, key_name: str | None, pool: str, as_json: bool) -> None:
     """Trace every unit of money and every answer of POOL. The exit status is 1 where something doesn't hold."""
     from automate.cli.checks import make_console
     from automate.cli.views.pools_audit import print_audit
 
-    with counter(workspace_dir, key_name, url, make=False) as desk:
+    with counter(workspace_dir, key_name, make=False) as desk:
         found, names = answer_of(desk.desk.ask("audit", id=pool)), names_of(desk)
     if as_json:
         show_json(found)

@@ -197,14 +197,18 @@ def rows_of(value: object) -> list[dict[str, Any]]:
 
 
 def names_of(desk: Counter) -> dict[str, str]:
-    """Names of the addresses that are known here: processes, and one's own key as `me`."""
+    """Names of the addresses that are known here: processes, keys, and one's own key as `me`."""
     import contextlib
 
     from automate.errors import FlockError
+    from automate.pools.keys import load_key
 
     known = rows_of(desk.desk.ask("processes"))
     names = {str(one["owner"]): "genesis" for one in known if one["kind"] == "token"}
     names |= {str(one["id"]): str(one["name"]) for one in known}
+    for file in sorted(desk.places.keys.glob("*.pem")):
+        with contextlib.suppress(FlockError):  # a key that can't be used names nobody
+            names.setdefault(load_key(file).address, file.stem)
     with contextlib.suppress(FlockError):  # who only looks needs no key
         names[desk.key().address] = "me"
     return names
@@ -212,9 +216,9 @@ def names_of(desk: Counter) -> dict[str, str]:
 
 def show_json(value: object) -> None:
     """An answer as one JSON document."""
-    import json
+    from automate.cli.views.pools_files import as_json
 
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(as_json(value), nl=False)
 
 
 @contextmanager
@@ -224,18 +228,17 @@ def counter(workspace_dir: Path | None, key_name: str | None = None, url: str | 
 
     make: False for who only looks. signs: whether the command needs a key of its own; then none is made in vain.
     """
-    _, places = open_pools(workspace_dir)
-    if make and signs and key_name != "genesis":
-        from automate.pools.keys import find_key
+    from automate.pools.keys import GENESIS, find_key
 
+    _, places = open_pools(workspace_dir)
+    if make and signs and key_name != GENESIS:
         find_key(places, key_name)
     if url is not None:
         from automate.cli.pool.remote import HttpDesk
 
-        yield Counter(HttpDesk(url), places, key_name)
+        yield Counter(HttpDesk(url, lambda: find_key(places, key_name)), places, key_name)
         return
     from automate.pools.desk import open_desk
-    from automate.pools.keys import GENESIS, find_key
 
     new = not places.key(GENESIS).exists()
     with open_desk(places, clock=now_ms, make=make) as desk:

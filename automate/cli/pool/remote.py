@@ -4,27 +4,32 @@ Never sends a key, and takes no deed of the owner."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 import requests
 
 from automate.errors import ApiError, PoolError
 from automate.pools.deeds import receipt_of
-from automate.pools.keys import is_address
+from automate.pools.keys import Key, is_address
 from automate.pools.messages import Receipt
 
 TIMEOUT = 60.0
 LEAST = 6
+ROUTES = {"pools": "/pools", "pool": "/pools/{id}", "leaderboard": "/leaderboard/{id}", "processes": "/processes"}
 
 
 class HttpDesk:
-    """What `pool serve` at `url` answers. Raises ApiError where it can't be reached, PoolError where it refuses."""
+    """What `pool serve` at `url` answers. `key`: signs what has to be asked by a message.
 
-    def __init__(self, url: str) -> None:
+    Raises ApiError where it can't be reached, PoolError where it refuses.
+    """
+
+    def __init__(self, url: str, key: Callable[[], Key]) -> None:
         if not url.startswith(("http://", "https://")):
             raise PoolError(f"{url!r} is no address", where="--url", todo="give it as http://host:8642")
-        self.url = url.rstrip("/")
+        self.url, self.key = url.rstrip("/"), key
         self.session = requests.Session()
         self.session.trust_env = False  # no password of a .netrc goes there
 
@@ -35,27 +40,39 @@ class HttpDesk:
         return receipt_of(found)
 
     def ask(self, what: str, **given: str | int | None) -> object:
-        """What HTTP has: pools, pool, leaderboard, processes, models, datasets, dataset, balance; find by those."""
+        """What HTTP has: pools, pool, leaderboard, processes; models and balance by a message; find by those."""
         if what == "find":
             return self._find(str(given["kind"]), str(given["given"]))
-        routes = {"pools": "/pools", "pool": "/pools/{id}", "leaderboard": "/leaderboard/{id}"}
-        if what not in routes:
+        if what == "balance":
+            told = self._told("token", "Balance", Recipient=str(given["account"]))
+            return {"account": given["account"], "balance": int(told), "entries": []}
+        if what == "models" and given.get("dataset") is None:
+            return [{**one, "number": one["id"], "pools": None} for one in _rows(json.loads(self._told("pool",
+                                                                                                 "Get-Models")))]
+        if what not in ROUTES:
             raise PoolError(f"{what} can't be asked over HTTP", where="--url",
-                            todo="send a message instead: pool send --action ... --url ...")
-        path = routes[what].format(id=quote(str(given.get("id", "")), safe=""))
-        return self._call("GET", path)
+                            todo="ask on the workspace's own machine, or send a message: pool send --action ...")
+        return self._call("GET", ROUTES[what].format(id=quote(str(given.get("id", "")), safe="")))
 
     def do(self, what: str, **given: str | int | None) -> object:
         raise PoolError(f"{what} is for the workspace's own machine", where="--url", todo="leave --url away")
 
     def _find(self, kind: str, given: str) -> str:
-        """Whole ids and names as they stand: the other end knows what they mean; beginnings of pool ids from its list.
-        """
+        """A process by its name, a pool by the beginning of its id; the other end knows what the rest means."""
+        if kind in ("account", "dataset"):
+            return next((str(one["id"]) for one in _rows(self.ask("processes")) if one["name"] == given), given)
         if kind == "pool" and not is_address(given) and len(given) >= LEAST:
-            ids = [id for id in _ids(self.ask("pools")) if id.startswith(given)]
+            ids = [str(one["id"]) for one in _rows(self.ask("pools")) if str(one["id"]).startswith(given)]
             if len(ids) == 1:
                 return ids[0]
         return given
+
+    def _told(self, target: str, action: str, **tags: str) -> str:
+        """The Data of the answer to a message."""
+        receipt = self.send(self.key().sign(self._find("account", target), action, tags=tags))
+        if receipt.state != "handled" or not receipt.replies:
+            raise PoolError(receipt.error or f"no answer to {action}", where=self.url)
+        return str(receipt.replies[0].get("Data"))
 
     def _call(self, method: str, path: str, body: Mapping[str, object] | None = None) -> object:
         try:
@@ -70,8 +87,8 @@ class HttpDesk:
         return found
 
 
-def _ids(rows: object) -> list[str]:
-    return [str(one["id"]) for one in rows] if isinstance(rows, list) else []
+def _rows(found: object) -> list[dict[str, object]]:
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _refusal(found: object) -> PoolError:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from automate.cli.views.cells import clean
+from automate.cli.views.cells import clean, fold
+from automate.cli.views.grids import WIDE, Cell, name, number, show, word
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 Answer = Mapping[str, Any]
 SHORT = 10
@@ -61,38 +61,15 @@ def ends(pool: Answer, now: int) -> str:
     return ago(end, now)
 
 
-def table(*columns: str | tuple[str, str]) -> Table:
-    """An empty table; a column's name, or its name and `right`, `fold` or `whole`."""
-    from rich import box
-    from rich.table import Table
-
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        name, how = column if isinstance(column, tuple) else (column, "")
-        made.add_column(name, justify="right" if how == "right" else "left", no_wrap=how in ("right", "whole"),
-                        overflow="fold" if how == "fold" else "ellipsis")
-    return made
-
-
-def add(made: Table, *cells: object, style: str = "", styles: Mapping[int, str] | None = None) -> None:
-    """A row of plain texts, whatever is in them."""
-    from rich.text import Text
-
-    made.add_row(*(Text(str(cell), style=(styles or {}).get(place, "")) for place, cell in enumerate(cells)),
-                 style=style or None)
-
-
 def print_pools(console: Console, pools: Sequence[Answer], now: int) -> None:
     """A line for each pool, and what to do with them."""
     if not pools:
         _say(console, "No pools yet. Open one: flock-hpc pool create --dataset NAME --fund N")
         return
-    made = table(("pool", "whole"), ("data set", "fold"), ("funds", "right"), "allocation", ("models", "right"),
-                 ("state", "whole"), ("end", "whole"))
-    for pool in pools:
-        add(made, brief(pool["id"]), clean(pool["dataset_name"]), money(pool["funds"]), clean(pool["allocation"]),
-            money(pool["models"]), pool["state"], ends(pool, now), styles={5: STYLES.get(pool["state"], "")})
-    console.print(made)
+    show(console, (word("pool"), name("data set"), number("funds"), word("allocation", 1), number("models", 2),
+                   word("state"), word("end")),
+         [(brief(pool["id"]), pool["dataset_name"], money(pool["funds"]), pool["allocation"], money(pool["models"]),
+           (pool["state"], STYLES.get(pool["state"], "")), ends(pool, now)) for pool in pools])
 
 
 def print_pool(console: Console, pool: Answer, names: Mapping[str, str], now: int) -> None:
@@ -114,16 +91,14 @@ def print_pool(console: Console, pool: Answer, names: Mapping[str, str], now: in
         print_joined(console, pool["models"], names)
     if pool["payouts"]:
         console.print()
-        made = table("payout", ("rank", "right"), ("model", "fold"), "to", ("amount", "right"))
-        for one in pool["payouts"]:
-            add(made, one["kind"], one["rank"] or "", clean(one["model"] or ""), who(one["account"], names),
-                money(one["amount"]))
-        console.print(made)
+        show(console, (word("payout"), number("rank"), name("model"), word("to"), number("amount")),
+             [(one["kind"], money(one["rank"]), one["model"] or "", who(one["account"], names), money(one["amount"]))
+              for one in pool["payouts"]])
 
 
 def _owner(address: object, names: Mapping[str, str]) -> str:
-    name = names.get(str(address))
-    return clean(str(address)) + (f"  ({clean(name)})" if name else "")
+    known = names.get(str(address))
+    return clean(str(address)) + (f"  ({clean(known)})" if known else "")
 
 
 def _funds(pool: Answer) -> str:
@@ -133,12 +108,11 @@ def _funds(pool: Answer) -> str:
 
 def print_joined(console: Console, models: Sequence[Answer], names: Mapping[str, str]) -> None:
     """The models of a pool, in the order of joining."""
-    made = table(("model", "fold"), "participant", ("score", "right"), ("progress", "right"), ("correct", "right"),
-                 ("answered", "right"), ("failed", "right"), ("total", "right"))
-    for one in models:
-        add(made, clean(one["model"]), who(one["participant"], names), percent(one["score"]), percent(one["progress"]),
-            *(money(one[name]) for name in ("correct", "answered", "failed", "total")))
-    console.print(made)
+    counts = ("correct", "answered", "failed", "total")
+    show(console, (name("model"), word("participant", 2), number("score"), number("progress"),
+                   *(number(count, 1) for count in counts)),
+         [(one["model"], who(one["participant"], names), percent(one["score"]), percent(one["progress"]),
+           *(money(one[count]) for count in counts)) for one in models])
 
 
 def percent(part: object) -> str:
@@ -159,17 +133,20 @@ def print_board(console: Console, board: Answer, names: Mapping[str, str], now: 
         _say(console, f"No model has joined. Join: flock-hpc pool join {brief(board['pool'])} --model NAME")
         return
     paid = any(place["reward"] is not None for place in board["places"])
-    made = table(("rank", "right"), ("model", "fold"), "participant", ("value", "right"), ("score", "right"),
-                 ("95 % of score", "whole"), ("progress", "right"), *([("reward", "right")] if paid else []))
-    for place in board["places"]:
-        interval = f"{100 * place['low']:.1f}-{100 * place['high']:.1f}" if place["answered"] else ""
-        add(made, place["rank"], clean(place["model"]), who(place["participant"], names), percent(place["value"]),
-            percent(place["score"]), interval, percent(place["progress"]), *([money(place["reward"])] if paid else []))
-    console.print(made)
+    show(console, (number("rank"), name("model", 20), word("participant", 2), number("value"), number("score", 1),
+                   word("95 % of score", 3), number("progress"), *([number("reward")] if paid else [])),
+         [_place(place, names, paid) for place in board["places"]])
     failed = sum(place["failed"] for place in board["places"])
     updated = "not updated yet" if board["updated"] is None else f"updated {ago(board['updated'], now)}"
     _say(console, f"{updated}; value = correct / all, score = correct / answered" +
          (f"; {failed:,} questions without an answer after all attempts" if failed else ""))
+
+
+def _place(place: Answer, names: Mapping[str, str], paid: bool) -> list[Cell]:
+    """A row of a leaderboard."""
+    interval = f"{100 * place['low']:.1f}-{100 * place['high']:.1f}" if place["answered"] else ""
+    return [str(place["rank"]), place["model"], who(place["participant"], names), percent(place["value"]),
+            percent(place["score"]), interval, percent(place["progress"]), *([money(place["reward"])] if paid else [])]
 
 
 def print_models(console: Console, models: Sequence[Answer], names: Mapping[str, str]) -> None:
@@ -177,12 +154,10 @@ def print_models(console: Console, models: Sequence[Answer], names: Mapping[str,
     if not models:
         _say(console, "No models yet. Tell of one: flock-hpc pool model add NAME --path DIR_OR_HF_ID")
         return
-    made = table(("no.", "right"), ("name", "fold"), ("process", "whole"), "owner", ("pools", "right"),
-                 ("where it lies", "fold"))
-    for one in models:
-        add(made, one["number"], clean(one["name"]), brief(one["process"]), who(one["owner"], names),
-            money(one["pools"]), clean(one["data_tx"]))
-    console.print(made)
+    show(console, (number("no."), name("name", 16), word("process"), word("owner", 2), number("pools", 1),
+                   name("where it lies", 16)),
+         [(str(one["number"]), one["name"], brief(one["process"]), who(one["owner"], names), money(one["pools"]),
+           one["data_tx"]) for one in models])
 
 
 def print_evaluated(console: Console, models: Sequence[Answer]) -> None:
@@ -190,21 +165,18 @@ def print_evaluated(console: Console, models: Sequence[Answer]) -> None:
     if not models:
         _say(console, "No model is evaluated on it yet: models come by joining a pool.")
         return
-    made = table(("no.", "right"), ("name", "fold"), ("process", "whole"), *(
-        (name, "right") for name in ("rows", "pending", "started", "answered", "correct", "failed")))
-    for one in models:
-        add(made, one["number"], clean(one["name"]), brief(one["process"]),
-            *(money(one[name] or 0) for name in ("rows", "pending", "started", "answered", "correct", "failed")))
-    console.print(made)
+    counts = ("rows", "pending", "started", "answered", "correct", "failed")
+    show(console, (number("no.", 1), name("name", 16), word("process", 2), *(number(count) for count in counts)),
+         [(str(one["number"]), one["name"], brief(one["process"]), *(money(one[count] or 0) for count in counts))
+          for one in models])
 
 
 def print_processes(console: Console, processes: Sequence[Answer], names: Mapping[str, str]) -> None:
     """Name and whole id of each process."""
-    made = table(("name", "fold"), ("id", "whole"), "kind", "owner")
-    for one in processes:
-        kind = one["kind"] if one["kind"] != "dataset" else f"data set ({clean(one['module'])})"
-        add(made, clean(one["name"]), clean(one["id"]), kind, who(one["owner"], names))
-    console.print(made)
+    kinds = [one["kind"] if one["kind"] != "dataset" else f"data set ({one['module']})" for one in processes]
+    show(console, (name("name"), word("id"), word("kind", 1), word("owner", 2)),
+         [(one["name"], one["id"], kind, who(one["owner"], names))
+          for one, kind in zip(processes, kinds, strict=True)])
 
 
 def print_datasets(console: Console, datasets: Sequence[Answer], names: Mapping[str, str]) -> None:
@@ -212,12 +184,11 @@ def print_datasets(console: Console, datasets: Sequence[Answer], names: Mapping[
     if not datasets:
         _say(console, "No data sets yet. Make one: flock-hpc pool dataset create KIND --from FILE")
         return
-    made = table(("name", "fold"), "kind", ("id", "whole"), "owner", ("questions", "right"), ("models", "right"),
-                 ("open pools", "right"), ("balance", "right"))
-    for one in datasets:
-        add(made, clean(one["name"]), clean(one["kind"]), brief(one["id"]), who(one["owner"], names),
-            *(money(one[name]) for name in ("questions", "models", "open_pools", "balance")))
-    console.print(made)
+    show(console, (name("name"), word("kind", 1), word("id"), word("owner", 2), number("questions"),
+                   number("models", 1), number("open pools", 1), number("balance")),
+         [(one["name"], one["kind"], brief(one["id"]), who(one["owner"], names),
+           money(one["questions"]) if one["ready"] else "not set up",
+           *(money(one[count]) for count in ("models", "open_pools", "balance"))) for one in datasets])
 
 
 def print_dataset(console: Console, one: Answer, names: Mapping[str, str], now: int) -> None:
@@ -227,12 +198,12 @@ def print_dataset(console: Console, one: Answer, names: Mapping[str, str], now: 
     console.print(Text.assemble("data set ", (clean(one["name"]), "bold"), f"  {clean(one['kind'])}"))
     options = ", ".join(f"{money(count)} with {size} options" if size != "0" else f"{money(count)} to answer exactly"
                         for size, count in one["options"].items())
-    states = ", ".join(f"{money(count)} {name}" for name, count in one["evaluations"].items() if count)
+    states = ", ".join(f"{money(count)} {state}" for state, count in one["evaluations"].items() if count)
     pairs(console, {
         "id": clean(one["id"]), "owner": _owner(one["owner"], names),
-        "questions": money(one["questions"]) + (f" ({options})" if options else ""),
+        "questions": f"{money(one['questions'])} ({options})" if options else "none" if one["ready"] else "not set up",
         "evaluations": states or "none yet", "balance": money(one["balance"]), "made": at(one["created"]),
-        **{clean(str(name)): clean(str(value)) for name, value in one["settings"].items()}})
+        **{clean(str(key)): clean(str(value)) for key, value in one["settings"].items()}})
     if one["pools"]:
         console.print()
         print_pools(console, one["pools"], now)
@@ -246,22 +217,22 @@ def print_balance(console: Console, found: Answer, names: Mapping[str, str], now
     if not found["entries"]:
         return
     console.print()
-    made = table(("amount", "right"), "from or to", "by", ("when", "whole"), ("message", "whole"))
-    for one in found["entries"]:
-        add(made, f"{one['amount']:+,}", who(one["other"], names), clean(one["action"] or ""), ago(one["time"], now),
-            brief(one["message"]), styles={0: "green" if one["amount"] > 0 else "red"})
-    console.print(made)
+    show(console, (number("amount"), word("from or to"), word("by", 1), word("when"), word("message", 2)),
+         [((f"{one['amount']:+,}", "green" if one["amount"] > 0 else "red"), who(one["other"], names),
+           one["action"] or "", ago(one["time"], now), brief(one["message"])) for one in found["entries"]])
 
 
 def pairs(console: Console, fields: Mapping[str, str]) -> None:
     """Names and values, one below the other; long values go on below themselves."""
-    from rich.table import Table
     from rich.text import Text
 
-    made = Table.grid(padding=(0, 2))
-    for name, value in fields.items():
-        made.add_row(Text(f"  {name}", style="dim"), Text(value, overflow="fold"))
-    console.print(made)
+    width = console.width if console.is_terminal else WIDE
+    start = max(map(len, fields)) + 4
+    for field, value in fields.items():
+        for line in fold(value, width, " " * start, f"  {field}".ljust(start)) or [f"  {field}"]:
+            text = Text(line)
+            text.stylize("dim", 0, start)
+            console.print(text, soft_wrap=True)
 
 
 def _say(console: Console, text: str) -> None:

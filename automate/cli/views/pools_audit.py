@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from automate.cli.views.cells import clean
-from automate.cli.views.pools import add, at, brief, money, pairs, table, who
+from automate.cli.views.grids import name, number, show, word
+from automate.cli.views.pools import at, brief, money, pairs, who
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,40 +28,50 @@ def print_audit(console: Console, found: Answer, names: Mapping[str, str], now: 
     left = gold["funds"] - gold["paid"] - gold["dust"] - gold["refund"]
     pairs(console, {
         "funds": money(gold["funds"]), "paid": money(gold["paid"]), "dust": money(gold["dust"]),
-        "refund": money(gold["refund"]), "held": money(left) + (f", until {at(pool['end_time'])}" if left else ""),
+        "refund": money(gold["refund"]), "held": money(left) + _until(left, pool["end_time"], now),
         "all accounts": f"{money(gold['minted'])} minted; the entries sum to {money(gold['ledger'])}"})
     console.print()
-    _entries(console, gold["entries"], names, now)
+    _entries(console, gold["entries"], names)
     _answers(console, answers)
     _verdict(console, found["problems"])
 
 
-def _entries(console: Console, entries: list[Answer], names: Mapping[str, str], now: int) -> None:
-    made = table(("amount", "right"), "account", "from or to", ("message", "whole"))
-    for one in entries:
-        add(made, f"{one['amount']:+,}", who(one["account"], names), who(one["other"], names), brief(one["message"]))
-    if entries:
-        console.print(made)
-        console.print()
+def _until(left: int, end: int, now: int) -> str:
+    if not left:
+        return ""
+    return f", until {at(end)}" if now < end else ", to be settled by the next tick"
+
+
+def _entries(console: Console, entries: list[Answer], names: Mapping[str, str]) -> None:
+    if not entries:
+        return
+    show(console, (number("amount"), word("account"), word("from or to"), word("message")),
+         [(f"{one['amount']:+,}", who(one["account"], names), who(one["other"], names), brief(one["message"]))
+          for one in entries])
+    console.print()
 
 
 def _answers(console: Console, answers: Answer) -> None:
-    made = table(("model", "fold"), *((name, "right") for name in (
-        "questions", "answered", "right", "failed", "open", "attempts")))
     by_model: dict[str, list[Answer]] = {}
     for row in answers["evaluations"]:
         by_model.setdefault(str(row["model"]), []).append(row)
-    for model, rows in by_model.items():
-        states = Counter(row["state"] for row in rows)
-        right = sum(row["state"] == "answered" and row["prediction"] == row["correct_answer"] for row in rows)
-        add(made, clean(model), money(len(rows)), money(states["answered"]), money(right), money(states["failed"]),
-            money(len(rows) - states["answered"] - states["failed"]), money(sum(len(row["tries"]) for row in rows)))
     if by_model:
-        console.print(made)
+        show(console, (name("model", 16), number("questions"), number("answered"), number("right"), number("failed"),
+                       number("open"), number("attempts", 1)),
+             [_counts(model, rows) for model, rows in by_model.items()])
     strays = Counter(str(one["reason"]) for one in answers["strays"])
     for reason, count in strays.most_common():
         console.print(f"{count:,} answers not taken: {clean(reason)}", markup=False)
     console.print()
+
+
+def _counts(model: str, rows: list[Answer]) -> list[str]:
+    """A model's row: what became of its questions."""
+    states = Counter(row["state"] for row in rows)
+    right = sum(row["state"] == "answered" and row["prediction"] == row["correct_answer"] for row in rows)
+    left = len(rows) - states["answered"] - states["failed"]
+    return [model, *map(money, (len(rows), states["answered"], right, states["failed"], left,
+                                sum(len(row["tries"]) for row in rows)))]
 
 
 def _verdict(console: Console, problems: list[str]) -> None:

@@ -7,16 +7,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from automate.cli.views.files import cell, plain
 
+_OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal might obey, or can't show, and JSON leaves as it is."""
 
-def as_json(board: Mapping[str, Any]) -> str:
-    """The leaderboard as one JSON document."""
-    return json.dumps(plain(board), indent=2, ensure_ascii=False) + "\n"
+
+def as_json(value: object) -> str:
+    """One JSON document that a terminal only shows: what it might obey is escaped."""
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def as_csv(board: Mapping[str, Any]) -> str:

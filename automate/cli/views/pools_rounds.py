@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from automate.cli.views.cells import clean
-from automate.cli.views.pools import add, money, table
+from automate.cli.views.grids import name, number, show, word
+from automate.cli.views.pools import money
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,12 +24,10 @@ def print_due(console: Console, due: Sequence[Answer]) -> None:
     if not due:
         console.print("Nothing is due: every question has its answer, or has failed.")
         return
-    made = table(("model", "fold"), ("questions", "right"), ("answered", "right"), ("failed", "right"),
-                 ("under way", "right"), ("due", "right"))
-    for one in due:
-        add(made, clean(one["model"]), money(one["rows"]), money(one["answered"]), money(one["failed"]),
-            money(one["started"]), money(one["pending"] + one["expired"]))
-    console.print(made)
+    show(console, (name("model", 16), number("questions", 1), number("answered"), number("failed"), number("under way"),
+                   number("due")),
+         [(one["model"], money(one["rows"]), money(one["answered"]), money(one["failed"]), money(one["started"]),
+           money(one["pending"] + one["expired"])) for one in due])
 
 
 def print_evaluated(console: Console, done: Evaluated) -> None:
@@ -37,12 +36,10 @@ def print_evaluated(console: Console, done: Evaluated) -> None:
     if told:
         console.print(", ".join(told), markup=False)
     if done.rounds:
-        made = table(("round", "fold"), ("questions", "right"), ("answers", "right"), "job", "state",
-                     ("models", "fold"))
-        for one in done.rounds:
-            add(made, clean(one.name), money(one.count), money(one.answers), clean(one.job or ""),
-                "done" if one.done else clean(one.problem or one.state), clean(", ".join(one.models)))
-        console.print(made)
+        show(console, (word("round"), number("questions"), number("answers"), word("job", 1), word("state"),
+                       name("models")),
+             [(one.name, money(one.count), money(one.answers), one.job or "",
+               "done" if one.done else one.problem or one.state, ", ".join(one.models)) for one in done.rounds])
 
 
 def sums(done: Evaluated) -> Iterator[str]:

@@ -50,7 +50,8 @@ def now_ms() -> int:
 
 @dataclass
 class RoundJob:
-    """One start of a round's job. `revive`, `exclude`: see RoundFleet."""
+    """One start of a round's job. `revive`, `exclude`: see RoundFleet; `fleet`: its name, the round's own unless given.
+    """
 
     workspace: Workspace
     name: str
@@ -59,6 +60,7 @@ class RoundJob:
     revive: Revive | None = None
     exclude: Callable[[], str | None] | None = None
     pace: Pace | None = None
+    fleet: str | None = None
     now: Callable[[], int] = now_ms
     why: str | None = None
     engine: Engine | None = None
@@ -114,13 +116,13 @@ class RoundJob:
         for line in left:
             by_model.setdefault(line.model, []).append(line)
         parts: list[Part] = []
-        fleet = RoundFleet(self.workspace, fleet_of(self.name), list(spec.models), self.say,
+        fleet = RoundFleet(self.workspace, self.fleet or fleet_of(self.name), list(spec.models), self.say,
                            lambda: sum(part.left for part in parts), lambda: sum(part.in_flight for part in parts),
                            self.environ, self.revive, self.exclude, self.pace)
         async with fleet:
             if left or not spec.count:
                 await self._play(spec, parts, by_model, fleet, claim)
-            done = not await asyncio.to_thread(self._due)
+            done = sum(part.done for part in parts) == len(left)
             if done or self.places.done(self.name).exists():
                 await fleet.stop()
         return self._ended(parts, done)

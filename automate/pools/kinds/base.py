@@ -4,12 +4,15 @@ Never touches a database or a network; a kind is found by the entry point group 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
 Method = Literal["generate", "loglikelihood"]
+_NAMES = 8
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}", re.ASCII)
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -119,10 +122,11 @@ class Kind:
 
 
 def kinds(extra: Mapping[str, str] | None = None) -> Mapping[str, type[Kind]]:
-    """All kinds by name: shipped, of entry points, of `pools.kinds`. Raises ConfigError for one that can't be used."""
-    from automate.pools.kinds.finding import all_kinds
+    """All kinds by name: shipped, of entry points, of `pools.kinds`. Raises ConfigError where two have one name; taking
+    one out of it does where that one can't be used."""
+    from automate.pools.kinds.finding import Kinds
 
-    return all_kinds(extra)
+    return Kinds(extra)
 
 
 def options_text(options: Sequence[str]) -> Iterable[tuple[str, str]]:
@@ -141,9 +145,11 @@ def text_field(raw: Mapping[str, object], name: str) -> str:
 
 
 def no_field(raw: Mapping[str, object], name: str) -> ValueError:
-    """A row that lacks a field, with those that it has."""
-    has = ", ".join(str(one)[:30] for one in list(raw)[:8]) or "none"
-    return ValueError(f"no field {name!r} (it has {has}{', ...' if len(raw) > 8 else ''})")
+    """A row that lacks a field, with those that it has; what is no plain name may be a line of any file, and is not
+    told."""
+    names = [one for one in list(raw)[:_NAMES] if isinstance(one, str) and _PLAIN.fullmatch(one)]
+    more = [f"{len(raw) - len(names)} more"] if len(raw) > len(names) else []
+    return ValueError(f"no field {name!r} (it has {', '.join([*names, *more]) or 'none'})")
 
 
 def text_of(value: object, name: str) -> str:

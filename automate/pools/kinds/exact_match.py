@@ -47,7 +47,7 @@ class ExactMatch(Mapped):
         """The right answer itself where the text is the same as it, else the text as it was compared ("" for nothing).
         """
         said = self._normal(text)
-        return question.result if said and said == self._normal(question.result) else said
+        return question.result if said == self._normal(question.result) else said
 
 
 def _text(text: str) -> str:

@@ -1,12 +1,12 @@
 """Where kinds of data sets come from: this package, installed packages, the setting `pools.kinds`.
 
-Never imports a kind that nobody asked for, except to list them all."""
+Never imports a kind that nobody asked for."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -35,10 +35,23 @@ def kind_class(name: str, extra: Mapping[str, str] | None = None,
     return _imported(name, places[name])
 
 
-def all_kinds(extra: Mapping[str, str] | None = None,
-              points: Iterable[EntryPoint] | None = None) -> dict[str, type[Kind]]:
-    """All by name. Raises ConfigError for the first that can't be used."""
-    return {name: _imported(name, place) for name, place in sorted(_places(extra or {}, points).items())}
+class Kinds(Mapping[str, type[Kind]]):
+    """All by name. A class is imported when it is asked for, so that one that is broken breaks no other."""
+
+    def __init__(self, extra: Mapping[str, str] | None = None, points: Iterable[EntryPoint] | None = None) -> None:
+        self._places = _places(extra or {}, points)
+
+    def __getitem__(self, name: str) -> type[Kind]:
+        return _imported(name, self._places[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._places))
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def _places(extra: Mapping[str, str], points: Iterable[EntryPoint] | None) -> dict[str, str]:

@@ -12,7 +12,6 @@ from automate.pools.kinds.base import LETTERS, Asked, Question, choice_setting, 
 from automate.pools.kinds.columns import Column, Mapped
 from automate.pools.kinds.letters import last_letter
 
-UNSURE = "N"
 _NO_ANSWER = "0"
 
 
@@ -32,8 +31,7 @@ class MultipleChoice(Mapped):
         "Answer": "how the answer is given: letter (default), 0 or 1 (a number from there on), text, label",
         "Order": "of options: given (default), or shuffled (by the row's content, for sets whose right one is always "
                  "in the same place)",
-        "Method": "generate (default): one token out of the letters, and N for unsure where N is no option. "
-                  "loglikelihood: the likeliest choice",
+        "Method": "generate (default): one token out of the letters. loglikelihood: the likeliest choice",
         "Choices": "what loglikelihood compares: letters (default), or texts (the options themselves, which the prompt "
                    "then doesn't list)",
     }
@@ -67,19 +65,12 @@ class MultipleChoice(Mapped):
             return Asked(self.messages("\n".join(lines)), self.method, question.options, 1)
         lettered = list(options_text(question.options))
         lines += [f"{letter}: {text}" for letter, text in lettered]
-        letters = "".join(letter for letter, _ in lettered)
-        choices = letters if self.method == "loglikelihood" else _with_unsure(letters)
-        return Asked(self.messages("\n".join(lines)), self.method, tuple(choices), 1)
+        return Asked(self.messages("\n".join(lines)), self.method, tuple(letter for letter, _ in lettered), 1)
 
     def retrieve(self, text: str, question: Question) -> str:
-        """The last letter of an option that stands alone, as a number from 1 on; N, where it is no option, is 0."""
+        """The last letter of an option that stands alone, as a number from 1 on; none is 0."""
         count = len(question.options)
         if self.method == "loglikelihood":
             return text if text in {str(number) for number in range(1, count + 1)} else _NO_ANSWER
-        letters = LETTERS[:count]
-        letter = last_letter(text, _with_unsure(letters))
-        return str(letters.index(letter) + 1) if letter is not None and letter in letters else _NO_ANSWER
-
-
-def _with_unsure(letters: str) -> str:
-    return letters if UNSURE in letters else letters + UNSURE
+        letter = last_letter(text, LETTERS[:count])
+        return _NO_ANSWER if letter is None else str(LETTERS.index(letter) + 1)

@@ -1,4 +1,4 @@
-"""Social IQA: a context, a question, three answers, one of them right; its rows are read as AI2 or the hub has them.
+"""Social IQA: a context, a question, three answers, one right; rows have `label`, as the hub has them, or `result`.
 
 Never holds a row of the set itself: no licence of it is known, so rows are loaded at run time."""
 
@@ -21,13 +21,18 @@ class Siqa(Kind):
     name = "siqa"
     description = "Social IQA: which of three answers fits a social situation best"
     system_prompt = ("You are given a short social situation, a question about it and three answers. Decide by the "
-                     "context alone which answer fits best. Reply with one letter only: A, B or C, or N if you are "
-                     "not sure.")
+                     "context alone which answer fits best. Reply with one letter only: A, B or C, or N if you are not "
+                     "sure.")
     methods = ("generate", "loglikelihood")
     meanings: ClassVar[Mapping[str, str]] = {
         **Kind.meanings,
         "Method": "generate (default): one token out of A, B, C, N. loglikelihood: the likeliest of A, B, C",
     }
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        super().__init__(settings)
+        if self.method == "loglikelihood" and "SystemPrompt" not in settings:
+            self.prompt = self.system_prompt.replace(", or N if you are not sure", "")
 
     def row(self, raw: Mapping[str, object]) -> Question:
         context, question = text_field(raw, "context"), text_field(raw, "question")

@@ -30,11 +30,12 @@ class BusyError(PoolError):
 
 @dataclass(frozen=True)
 class _Work(Generic[T]):
-    """A message, or a piece of work (then `message` is None); `done` belongs to the loop."""
+    """A message, or a piece of work (then `message` is None); `done` belongs to the loop. `changes`: not only reads."""
 
     message: Message | None
     call: Callable[[Office], T] | None
     done: asyncio.Future[T]
+    changes: bool = True
 
 
 class Clerk:
@@ -45,10 +46,10 @@ class Clerk:
         self._loop = asyncio.get_running_loop()
         self._queue: queue.Queue[_Work[object] | None] = queue.Queue()
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._thread = threading.Thread(target=self._run, name="pools", daemon=False)
+        self._thread = threading.Thread(target=self._run, name="pools", daemon=True)
         self._ending = False
         self._fault: BaseException | None = None
-        self.handled = 0
+        self.changes = 0
         """Messages and deeds so far: what was read before the last one may be out of date."""
 
     async def start(self) -> None:
@@ -66,20 +67,20 @@ class Clerk:
 
     async def send(self, message: Message) -> Receipt:
         """Take a proven message in. Raises BusyError."""
-        found = await self._put(message, None)
+        found = await self._put(message, None, True)
         assert isinstance(found, Receipt)
         return found
 
-    async def call(self, work: Callable[[Office], T]) -> T:
+    async def call(self, work: Callable[[Office], T], *, changes: bool = False) -> T:
         """Do something with the open database. Raises BusyError, and what the work raises."""
-        return await self._put(None, work)  # type: ignore[return-value]
+        return await self._put(None, work, changes)  # type: ignore[return-value]
 
-    async def _put(self, message: Message | None, call: Callable[[Office], T] | None) -> object:
+    async def _put(self, message: Message | None, call: Callable[[Office], T] | None, changes: bool) -> object:
         if self._ending or self._queue.qsize() >= WAITING:
             raise BusyError("the server is about to end" if self._ending else "the server has too much to do",
                             todo="send it again later: the same message has effect once")
         done: asyncio.Future[object] = self._loop.create_future()
-        self._queue.put(_Work(message, call, done))
+        self._queue.put(_Work(message, call, done, changes))
         return await done
 
     # --- in the thread ------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class Clerk:
             self._tell(lambda: self._settle(run, found))
 
     def _settle(self, run: Sequence[_Work[object]], found: Sequence[object]) -> None:
-        self.handled += len(run)
+        self.changes += sum(one.changes for one in run)
         for one, answer in zip(run, found, strict=True):
             if not one.done.done():
                 one.done.set_result(answer)

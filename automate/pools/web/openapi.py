@@ -158,7 +158,8 @@ class Health(Shape):
     status: Literal["ok"]
 
 
-SHAPES: tuple[type[BaseModel], ...] = (SignedMessage, Receipt, Problem, Process, ListedPool, OnePool, Leaderboard, Health)
+SHAPES: tuple[type[BaseModel], ...] = (SignedMessage, Receipt, Problem, Process, ListedPool, OnePool, Leaderboard,
+                                       Health)
 Part = dict[str, Any]
 _PROBLEMS = {"400": "Not a message: no JSON, no Target, no Action, a tag twice.",
              "401": "The signature is missing or wrong, or Id or From don't belong to the key.",
@@ -189,7 +190,8 @@ def _paths(words: dict[str, str]) -> Part:
             "requestBody": {"required": True, "content": _content("SignedMessage")}}},
         "/message/{id}": {"get": _operation("message", "What became of a message, and the replies to its sender.",
                                             words, "Receipt", ("404",), id="of the message")},
-        "/processes": {"get": _operation("processes", "Whom messages can be sent to.", words, content=_list("Process"))},
+        "/processes": {"get": _operation("processes", "Whom messages can be sent to.", words,
+                                         content=_list("Process"))},
         "/pools": {"get": _operation("pools", "All pools, the newest first.", words, content=_list("ListedPool"))},
         "/pools/{id}": {"get": _operation("pool", "One pool with its models.", words, "OnePool", ("404",), id=one)},
         "/leaderboard/{id}": {"get": _operation(

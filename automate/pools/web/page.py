@@ -11,6 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
@@ -64,6 +65,11 @@ def short(text: str) -> str:
     return text if len(text) <= 14 else f"{text[:6]}…{text[-4:]}"
 
 
+def quoted(text: str) -> str:
+    """A word as a part of an address."""
+    return quote(text.encode("utf-8", "replace"), safe="")
+
+
 def percent(value: float) -> str:
     """A share, to a tenth of a percent."""
     return f"{100 * value:.1f} %"
@@ -97,6 +103,6 @@ def _template(name: str) -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_folder()), undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True, autoescape=True, finalize=clean)
-    environment.filters.update(time=time_text, short=short, percent=percent, place=place,
+    environment.filters.update(quoted=quoted, time=time_text, short=short, percent=percent, place=place,
                                whole=lambda value: f"{value:,}", state=lambda value: STATES.get(value, value))
     return environment.get_template(f"{name}.html.j2")

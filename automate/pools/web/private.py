@@ -40,5 +40,5 @@ async def _answer(front: Front, verb: str, body: Mapping[str, object]) -> object
     if verb == "ask":
         return await front.clerk.call(lambda office: reading.ask(office.exchange, what, now, given))
     if verb == "do":
-        return await front.clerk.call(lambda office: deeds.do(office, what, now, given))
+        return await front.clerk.call(lambda office: deeds.do(office, what, now, given), changes=True)
     raise PoolError(f"the desk knows no {verb!r}", todo="use the same version of flock-hpc for both commands")

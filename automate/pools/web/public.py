@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
@@ -33,11 +33,22 @@ class Front:
     settings: PoolHttp
     memory: Memory
     clock: Callable[[], int]
+    asked: dict[object, asyncio.Task[object]] = field(default_factory=dict)
 
     async def ask(self, what: str, **given: str) -> object:
-        """A question of reading.QUESTIONS. Raises FlockError."""
-        now = self.clock()
-        return await self.clerk.call(lambda office: reading.ask(office.exchange, what, now, given))
+        """A question of reading.QUESTIONS; many who ask the same at once get one answer. Raises FlockError."""
+        key, now = (what, tuple(given.items()), self.clerk.changes), self.clock()
+        task = self.asked.get(key)
+        if task is None:
+            task = asyncio.create_task(self.clerk.call(lambda office: reading.ask(office.exchange, what, now, given)))
+            self.asked[key] = task
+            task.add_done_callback(lambda done: self._forget(key, done))
+        return await asyncio.shield(task)
+
+    def _forget(self, key: object, done: asyncio.Task[object]) -> None:
+        self.asked.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # seen, also where nobody waits for it any more
 
 
 def routes(front: Front) -> list[Route]:
@@ -52,7 +63,8 @@ def routes(front: Front) -> list[Route]:
         return call
 
     return [Route("/", bound(home)), Route("/message", bound(send), methods=["POST"]),
-            Route("/message/{id}", bound(message)), Route("/processes", bound(processes)), Route("/pools", bound(pools)), Route("/pools/{id}", bound(pool)),
+            Route("/message/{id}", bound(message)), Route("/processes", bound(processes)),
+            Route("/pools", bound(pools)), Route("/pools/{id}", bound(pool)),
             Route("/leaderboard/{id}", bound(leaderboard)), Route("/openapi.json", bound(openapi)),
             Route("/health", bound(health))]
 

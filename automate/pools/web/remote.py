@@ -9,13 +9,16 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from automate.errors import PoolError, StorageError
+from automate.errors import ClaimedError, ConfigError, DataError, FlockError, PoolError, StorageError, WorkspaceError
 from automate.pools.deeds import receipt_of
 from automate.pools.messages import Receipt
 from automate.pools.web.sockets import connected
 
 TIMEOUT = 3600.0
 """Seconds that a deed may take, as loading a large file; the socket is this machine's own."""
+KINDS: Mapping[str, type[FlockError]] = {one.__name__: one for one in (PoolError, DataError, ConfigError, StorageError,
+                                                                      WorkspaceError, ClaimedError)}
+"""Errors that keep their kind on the way."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -30,7 +33,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class RemoteDesk:
-    """Errors of the other end are raised here as PoolError, with the same words."""
+    """Errors of the other end are raised here, with the same words."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -52,7 +55,8 @@ class RemoteDesk:
         if status == 200:
             return answer.get("answer")
         words = {name: str(answer[name]) if answer.get(name) is not None else None for name in ("where", "todo")}
-        raise PoolError(str(answer.get("error", "the serving process gave no reason")), **words)
+        kind = KINDS.get(str(answer.get("kind")), PoolError)
+        raise kind(str(answer.get("error", "the serving process gave no reason")), **words)
 
     def _exchange(self, path: str, body: bytes) -> tuple[int, dict[str, object]]:
         connection = _Connection(self.place)

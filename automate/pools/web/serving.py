@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import uvicorn
 
@@ -37,12 +38,14 @@ LOG = logging.getLogger("flock_hpc.pools.web")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is served. `clock`: milliseconds since 1970; `say`: a line for who runs it; `tick`: do the clock's work."""
+    """What is served. `clock`: milliseconds since 1970; `say`: a line for who runs it; `tick`: do the clock's work;
+    `stop`: ends it, where it is given in place of signals."""
 
     places: PoolPlaces
     clock: Callable[[], int]
     say: Callable[[str], None]
     tick: bool = False
+    stop: asyncio.Event | None = None
 
 
 class Server(uvicorn.Server):
@@ -54,7 +57,10 @@ class Server(uvicorn.Server):
 
 
 async def serve(wanted: Wanted) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP. Raises as store.open_store; ConfigError for a port that is taken."""
+    """Serve until SIGTERM, SIGINT or SIGHUP, or until `stop` is set.
+
+    Raises as store.open_store; ConfigError for a port that is taken.
+    """
     places, http = wanted.places, wanted.places.settings.http
     wait = 0.0 if sockets.answers(places.socket) else places.settings.lock_wait
     clerk = Clerk(lambda: open_office(places, clock=wanted.clock, wait=wait))
@@ -85,15 +91,22 @@ async def _answer(wanted: Wanted, front: Front, listening: list[socket.socket]) 
         access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE,
         backlog=sockets.BACKLOG, timeout_graceful_shutdown=max(1, round(front.settings.timeout)))
     server = Server(config)
-    with _signals(server):
-        clock = asyncio.create_task(_clock(wanted, front.clerk)) if wanted.tick else None
+    with _signals(server) if wanted.stop is None else contextlib.nullcontext():
+        beside = [asyncio.create_task(_clock(wanted, front.clerk))] if wanted.tick else []
+        if wanted.stop is not None:
+            beside.append(asyncio.create_task(_stopped(wanted.stop, server)))
         wanted.say(f"Benchmark pools at {sockets.url_of(listening[0])}  (Ctrl-C ends it)")
         try:
             await server.serve(sockets=listening)
         finally:
-            if clock is not None:
-                clock.cancel()
-                await asyncio.gather(clock, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+
+async def _stopped(stop: asyncio.Event, server: Server) -> None:
+    await stop.wait()
+    server.should_exit = True
 
 
 @contextmanager
@@ -122,7 +135,7 @@ async def _clock(wanted: Wanted, clerk: Clerk) -> None:
         for deed in ("hand_in", "tick"):
             now = wanted.clock()
             try:
-                await clerk.call(lambda office, deed=deed, now=now: deeds.do(office, deed, now, {}))  # type: ignore[misc]
+                await clerk.call(partial(deeds.do, what=deed, now=now, given={}), changes=True)
             except FlockError as error:
                 wanted.say(f"{deed}: {error}")
             except Exception:
