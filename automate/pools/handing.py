@@ -89,6 +89,9 @@ class Round:
         reached = {name: place for name, place in hint.items() if type(place) is int and place >= 0}
         self._look()
         for path in record_files(self._places.answers(self._name)):
+            if not path.is_file():  # a folder, a broken link, a pipe that would never end
+                self.taken.bad(str(path), "no ordinary file")
+                continue
             for line in new_lines(path, reached.get(path.name, 0)):
                 self._add(line)
                 reached[line.file] = line.after

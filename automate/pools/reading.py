@@ -180,6 +180,13 @@ def due(exchange: Exchange, now: int, dataset: str | None = None) -> object:
     return out
 
 
+def waiting(exchange: Exchange, now: int) -> object:
+    """Inferences at the router, whoever asked for them: queued (for a round), sent (with one)."""
+    return _one(_db(exchange), "SELECT COUNT(*) FILTER (WHERE state = 'queued') AS queued, "
+                               "COUNT(*) FILTER (WHERE state = 'sent') AS sent FROM inferences "
+                               "WHERE state IN ('queued', 'sent')")
+
+
 def find(exchange: Exchange, now: int, kind: str, given: str) -> object:
     """The full id of a pool, data set, model or process, from its name, number or the beginning of its id."""
     db = _db(exchange)
@@ -194,10 +201,10 @@ def find(exchange: Exchange, now: int, kind: str, given: str) -> object:
 
 QUESTIONS: Mapping[str, Question] = {
     one.__name__: one for one in (processes, pools, pool, leaderboard, models, datasets, dataset, balance, message,
-                                  audit, workers, due, find)}
+                                  audit, workers, due, waiting, find)}
 """By name, each `(exchange, now, **given)`: processes (), pools (), pool (id), leaderboard (id), models (dataset=None),
 datasets (), dataset (id), balance (account), message (id), audit (id), workers (), due (dataset=None),
-find (kind, given)."""
+waiting (), find (kind, given)."""
 
 
 def ask(exchange: Exchange, what: str, now: int, given: Mapping[str, object]) -> object:

@@ -46,12 +46,12 @@ class Arena:
         self.bench, self.scores = bench, Scores(monkeypatch)
         self.dataset = bench.bare_dataset()
 
-    def fund(self, who: str = "fay", quantity: int = 1000, rule: str = "ArithmeticDecrease", **tags: object) -> str:
+    def fund(self, who: str = "fay", quantity: int = 1000, rule: str = "ArithmeticDecrease", **tags: Any) -> str:
         """The id of a new pool; its funder is given the money first."""
         self.bench.mint(who, quantity)
         return self.opened(self.pay(who, quantity, **{"X_Dataset": self.dataset, "X_Allocation": rule, **tags}))
 
-    def pay(self, who: str, quantity: int, **tags: object) -> Receipt:
+    def pay(self, who: str, quantity: int, **tags: Any) -> Receipt:
         return self.bench.send(who, "token", "Transfer", Recipient=self.bench.id("pool"), Quantity=quantity, **tags)
 
     def opened(self, receipt: Receipt) -> str:

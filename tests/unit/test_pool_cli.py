@@ -181,6 +181,7 @@ def test_settings_that_are_none(run: Run, words: tuple[str, ...]) -> None:
 
 def test_settings_of_another_kind_are_refused_and_the_same_again_without_them_works(run: Run, questions: Path) -> None:
     ok(run("keygen"))
+    ok(run("mint", "me", 1))
     wrong(run("dataset", "create", "siqa", "--from", questions, "--set", "Nonsense=1"), "Nonsense", "SystemPrompt")
     assert "not set up" in ok(run("dataset", "list"))
     assert "3 questions loaded" in ok(run("dataset", "create", "siqa", "--from", questions, "--title", "Mine"))
@@ -188,7 +189,7 @@ def test_settings_of_another_kind_are_refused_and_the_same_again_without_them_wo
 
 
 def test_columns_of_a_csv_file(run: Run, workspace: Path) -> None:
-    (workspace / "rows.csv").write_text("prompt,a,b,right\n\"It's, x?\",yes,no,2\n")
+    (workspace / "rows.csv").write_text("prompt,a,b,right\n\"It's, x?\",yes,no,B\n")
     ok(run("keygen"))
     columns = json.dumps({"question": "prompt", "options": ["a", "b"], "answer": "right"})
     assert "1 questions loaded" in ok(run("dataset", "create", "multiple-choice", "--from", "rows.csv", "--columns",

@@ -44,7 +44,8 @@ def model(name: str) -> dict[str, Any]:
 
 def dataset(name: str) -> dict[str, Any]:
     return {"id": "D" * 43, "name": name, "kind": "multiple-choice", "owner": "A" * 43, "questions": 100_000,
-            "ready": True, "models": 12, "open_pools": 3, "balance": 10**18, "created": NOW, "settings": {"SystemPrompt": name * 9},
+            "ready": True, "models": 12, "open_pools": 3, "balance": 10**18, "created": NOW,
+            "settings": {"SystemPrompt": name * 9},
             "options": {"3": 99_999, "0": 1}, "evaluations": {"pending": 5, "answered": 0}, "pools": [pool()]}
 
 

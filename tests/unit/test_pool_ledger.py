@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -73,7 +74,7 @@ def test_a_silent_transfer_to_the_pool_is_refused_as_its_money_would_open_nothin
 def test_too_little_money_is_answered_as_ao_does_also_with_cast(bench: Bench) -> None:
     bench.mint("ann", 9)
     before = bench.dump("messages")
-    for tags in ({}, {"Cast": "1"}):
+    for tags in cast("tuple[dict[str, Any], ...]", ({}, {"Cast": "1"})):
         sent = bench.send("ann", "token", "Transfer", Recipient=SOMEBODY, Quantity="10", **tags)
         answer = reply_named(sent, "Transfer-Error")
         assert answer["tags"] == {"Action": "Transfer-Error", "Message-Id": sent.id, "Error": "Insufficient Balance!"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_a_data_set_may_be_named(arena: Arena) -> None:
 
 @pytest.mark.parametrize(("tags", "end"), [({"X_Days": "1"}, START + DAY), ({"X_Days": "0.5"}, START + DAY // 2),
                                            ({"X_End_Time": START + 5}, START + 5)])
-def test_the_funder_says_when_it_ends(arena: Arena, tags: dict[str, object], end: int) -> None:
+def test_the_funder_says_when_it_ends(arena: Arena, tags: dict[str, Any], end: int) -> None:
     pool = arena.fund(**tags)
     assert arena.bench.one("SELECT end_time FROM pools WHERE id = ?", pool) == end
 

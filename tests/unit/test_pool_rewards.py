@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -237,7 +239,7 @@ def test_a_crash_between_any_two_statements_pays_once(tmp_path: Path, monkeypatc
                 arena.enter(who, pool, f"{who}s", correct)
             over(arena)
             message = bench.message("fay", "pool", "Allocate-Rewards", {"dataset": pool})
-            crashed = bench.crash(at, lambda message=message, bench=bench: bench.exchange.receive([message]))
+            crashed = bench.crash(at, partial(bench.exchange.receive, [message]))
             bench.exchange.receive([message])
             assert [bench.balance(who) for who in ("bob", "ann", "fay")] == [66, 33, 1]
             arena.check()
@@ -265,7 +267,7 @@ def test_a_real_data_set_from_joining_to_the_clocks_payout(tmp_path: Path) -> No
         bench.clock.forward(1 + DAY)
         tick(bench.exchange, bench.clock.now)
         assert (bench.balance("ann"), bench.balance("fay"), bench.balance(pool)) == (100, 0, 0)
-        problems = audit(bench.exchange, named, bench.clock.now)["problems"]
+        problems = cast("list[str]", audit(bench.exchange, named, bench.clock.now)["problems"])
         assert [one for one in problems if not one.startswith("evaluation")] == [], "its answers were put in by hand"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,20 @@ def test_broken_records_are_named_and_the_rest_is_taken(bench: Bench) -> None:
     assert any("no key" in one or "shape of a key" in one for one in back.bad)
     assert (back.answers, back.strays, back.left) == (3, 0, 0)
     assert states(bench) == {"answered": 3}
+
+
+def test_what_is_no_file_is_named(bench: Bench) -> None:
+    begun(bench)
+    spec = make_round(bench.exchange, bench.places)
+    assert spec is not None
+    folder = bench.places.answers(spec.name)
+    (folder / "a.jsonl").mkdir()
+    (folder / "b.jsonl").symlink_to("nowhere")
+    os.mkfifo(folder / "c.jsonl")
+    job(bench, spec)
+    (back,) = hand_in(bench.exchange, bench.places)
+    assert (back.answers, back.broken) == (3, 3)
+    assert all("no ordinary file" in one for one in back.bad)
 
 
 def test_a_line_too_long_to_read_is_skipped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

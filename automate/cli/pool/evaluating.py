@@ -85,7 +85,7 @@ def tick(workspace_dir: Path | None, executor: str | None, submit_: bool) -> Non
     before = _evaluate(workspace_dir, None, executor, None, submit=False)
     with counter(workspace_dir, make=False) as desk:
         done = answer_of(desk.desk.do("tick"))
-        waits = any(one["queued"] for one in rows_of(desk.desk.ask("due")))
+        waits = answer_of(desk.desk.ask("waiting"))["queued"]
     after = None
     if submit_ and (waits or before.rounds):
         after = _evaluate(workspace_dir, None, executor, 0, submit=True)
