@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from automate.errors import PoolError
+from automate.errors import ConfigError, PoolError
 from automate.pools.exchange import Context, Process
 from automate.pools.keys import process_id
 from automate.pools.kinds.base import kinds
@@ -29,6 +29,10 @@ def spawn_dataset(context: Context, name: str, kind: str, owner: str, message_id
     known = kinds(context.settings.kinds)
     if kind not in known:
         raise PoolError(f"there is no kind of data set {kind[:60]!r}", todo=f"choose one of {', '.join(sorted(known))}")
+    try:
+        known[kind]  # its class is imported here
+    except ConfigError as error:
+        raise PoolError(f"the kind {kind} can't be used: {error.what}", todo=error.todo) from error
     if context.db.execute("SELECT 1 FROM processes WHERE name = ?", (name,)).fetchone():
         raise PoolError(f"there is a process {name} already", todo="choose another name")
     made = Process(process_id("dataset", message_id, name), "dataset", name, owner, kind, {}, False)

@@ -13,10 +13,15 @@ import pytest
 
 from automate import claims
 from automate.campaign.pools.evaluating import look
-from automate.campaign.pools.jobs import submissions_of
-from automate.campaign.pools.servers import served_by
+from automate.campaign.pools.jobs import submissions_of, submit
+from automate.campaign.pools.servers import served_by, start
+from automate.cluster.local.executor import LocalCluster
 from automate.errors import PoolError
-from tests.e2e.pool_rig import Funded, assert_answered_once, now_ms, until
+from automate.fleets.jobs import AT_ONCE
+from automate.pools.desk import open_desk
+from automate.pools.keys import GENESIS, find_key
+from automate.pools.round_records import read_spec
+from tests.e2e.pool_rig import MODELS, Funded, assert_answered_once, now_ms, until
 from tests.unit.pool_support import Bench
 
 
@@ -43,6 +48,9 @@ def test_a_pool_is_evaluated_from_end_to_end(funded: Callable[..., Funded]) -> N
     assert done.done, made.said
     assert (done.answers, done.strays, done.due) == (40, 0, 0)
     assert_answered_once(made, 20)
+    letters = {record["reference"]: str("ABC".index(record["result"]) + 1) for record in made.records()}
+    rows = made.rows("SELECT inference_reference AS reference, prediction FROM evaluations")
+    assert {row["reference"]: row["prediction"] for row in rows} == letters
     until(made.fleets_over, "the fleet's end")
     again = made.evaluate()
     assert (again.answers, again.started, again.rounds, again.due) == (0, 0, (), 0)
@@ -58,6 +66,9 @@ def test_options_are_scored_where_the_data_set_says_so(funded: Callable[..., Fun
     records = made.records()
     assert all(len(record["scores"]) == 3 for record in records)
     assert all(record["scores"].index(max(record["scores"])) + 1 == int(record["result"]) for record in records)
+    rows = made.rows("SELECT inference_reference AS reference, prediction FROM evaluations")
+    assert {row["reference"]: row["prediction"] for row in rows} == {
+        record["reference"]: record["result"] for record in records}
 
 
 def test_a_killed_engine_goes_on_where_it_was(funded: Callable[..., Funded]) -> None:
@@ -129,6 +140,40 @@ def test_a_model_that_cannot_be_served_keeps_nobody_back(funded: Callable[..., F
     assert len(problems) == 2
     assert made.evaluate().done
     assert made.rows("SELECT count(*) AS n FROM evaluations WHERE state = 'answered'") == [{"n": 15}]
+
+
+def test_servers_that_ended_while_their_job_waited_come_again(funded: Callable[..., Funded]) -> None:
+    made = funded(4, fleet={"idle": 1.0})
+    with open_desk(made.places, clock=now_ms) as desk:
+        desk.send(find_key(made.places, GENESIS).sign(made.dataset, "Evaluate"))
+        name = desk.do("make_round", limit=None, models=None)["name"]  # type: ignore[index]
+    spec = read_spec(made.places, name)
+    cluster = LocalCluster(made.workspace.local_queue, made.workspace.root, AT_ONCE)
+    start(made.workspace, cluster, spec, list(MODELS))
+    until(made.fleets_over, "the end of servers that nobody uses")
+    submit(made.workspace, cluster, spec)
+    until(lambda: len(made.records()) == 8, "all answers")
+    assert made.evaluate().done
+    assert_answered_once(made, 4)
+
+
+def test_models_that_have_no_room_come_into_another_round(funded: Callable[..., Funded]) -> None:
+    made = funded(4)
+    limits = made.workspace.settings.limits.model_copy(update={"max_submitted": 2})
+    made.workspace = replace(made.workspace, settings=made.workspace.settings.model_copy(update={"limits": limits}))
+    done = made.evaluate()
+    assert done.done, made.said
+    assert len(done.rounds) == 2
+    assert any("limits.max_submitted has room for servers of 1 models" in line for line in made.said)
+    assert_answered_once(made, 4)
+
+
+def test_with_a_limit_of_none_only_what_waits_is_handed_over(funded: Callable[..., Funded]) -> None:
+    made = funded(3)
+    nothing = made.evaluate(limit=0)
+    assert (nothing.started, nothing.rounds, nothing.notes, nothing.due) == (0, (), (), 6)
+    some = made.evaluate(limit=4)
+    assert (some.started, some.answers, some.due) == (4, 4, 2)
 
 
 def test_evaluate_says_what_it_can_not_find(funded: Callable[..., Funded]) -> None:

@@ -363,3 +363,10 @@ def test_info_names_the_processes_and_rules(arena: Arena) -> None:
     assert (told["token"], told["router"], told["min_fund"]) == (arena.bench.id("token"), arena.bench.id("router"), 10)
     assert told["rules"] == ["ArithmeticDecrease", "Equal", "WinnerTakesAll", "Proportional"]
     assert [one["name"] for one in told["datasets"]] == ["siqa"]
+
+
+def test_a_kind_whose_class_cannot_be_imported_makes_no_data_set(tmp_path: Path) -> None:
+    with opened(tmp_path, kinds={"own": "no.such.module:Kind"}) as bench:
+        receipt = bench.send("ann", "pool", "Spawn", {"name": "mine", "kind": "own"})
+        assert receipt.state == "refused" and "the kind own can't be used" in str(receipt.error)
+        assert bench.one("SELECT COUNT(*) FROM processes WHERE name = 'mine'") == 0

@@ -51,10 +51,10 @@ def evaluate(workspace: Workspace, desk: Desk, *, pool: str | None, executor: st
     """Evaluate what is due of a pool's data set (None: of all that have an open pool).
 
     Hands in what came; without `submit` it stops there and says what is due. With it, rows are started by Evaluate (at
-    most `limit` for each data set), a round is made of what waits at the router, and its servers and job are handed
-    over; a round of before whose job died is handed over again, at most limits.resubmits times, or given up. With
-    `wait` the rounds are followed to their end. Give a desk that opens the database for each call (`desks.Opening`):
-    others need it meanwhile. Raises FlockError.
+    most `limit` for each data set; 0: none), a round is made of what waits at the router, and its servers and job are
+    handed over; a round of before whose job died is handed over again, at most limits.resubmits times, or given up.
+    With `wait` the rounds are followed to their end. Give a desk that opens the database for each call
+    (`desks.Opening`): others need it meanwhile. Raises FlockError.
     """
     return _Evaluation(workspace, desk, pool, executor, limit, say, sleep).run(submit=submit, wait=wait)
 
@@ -91,7 +91,7 @@ class _Evaluation:
                 self._follow(name)
             followed += left
             if self.answers > before:  # what did not fit before; what only goes back and forth waits
-                self._make()
+                self._make_more()
         views = tuple(view_of(self.workspace, name) for name in followed or open_rounds(self.workspace))
         return self._result(expired, started, done=wait and all(one.done for one in views), views=views)
 
@@ -123,6 +123,8 @@ class _Evaluation:
     def _evaluate(self, dataset: str) -> int:
         """Start rows of a data set by the owner's Evaluate; how many. One that refuses does not keep the others back.
         """
+        if self.limit == 0:
+            return 0
         key = find_key(places_of(self.workspace), GENESIS)
         receipt = self.desk.send(key.sign(dataset, "Evaluate", "" if self.limit is None else str(self.limit)))
         if receipt.error is not None:
@@ -139,6 +141,13 @@ class _Evaluation:
         made = None if able == "" else self.desk.do("make_round", limit=None, models=able)
         if isinstance(made, dict):
             self.rounds.hand_over(read_spec(places_of(self.workspace), str(made["name"])))
+
+    def _make_more(self) -> None:
+        """Another round; where it can't be handed over now, that is tried again while it is followed."""
+        try:
+            self._make()
+        except FlockError as error:
+            self._note(str(error))
 
     def _follow(self, name: str) -> None:
         """Wait for a round's end; what comes is handed in meanwhile, and its job handed over again where it died."""
