@@ -24,6 +24,8 @@ from automate.pools.round_records import read_spec
 from tests.e2e.pool_rig import MODELS, Funded, assert_answered_once, now_ms, until
 from tests.unit.pool_support import Bench
 
+LETTERS = {"A": "1", "B": "2", "C": "3", "N": "0"}
+
 
 @pytest.fixture
 def funded(tmp_path: Path) -> Iterator[Callable[..., Funded]]:
@@ -48,7 +50,7 @@ def test_a_pool_is_evaluated_from_end_to_end(funded: Callable[..., Funded]) -> N
     assert done.done, made.said
     assert (done.answers, done.strays, done.due) == (40, 0, 0)
     assert_answered_once(made, 20)
-    letters = {record["reference"]: str("ABC".index(record["result"]) + 1) for record in made.records()}
+    letters = {record["reference"]: LETTERS[record["result"]] for record in made.records()}
     rows = made.rows("SELECT inference_reference AS reference, prediction FROM evaluations")
     assert {row["reference"]: row["prediction"] for row in rows} == letters
     until(made.fleets_over, "the fleet's end")

@@ -19,7 +19,7 @@ from automate.pools.answering.engine import Engine, Part
 from automate.pools.answering.journal import Journal, due, recorded
 from automate.pools.answering.requests import Told
 from automate.pools.answering.workers import Roster, stem_of
-from automate.pools.round_records import Answer, Work, WorkerLine, answer_of, check_worker
+from automate.pools.round_records import Answer, Work, WorkerLine, answer_of, answer_record, check_worker
 from automate.serving.client import JudgeClient, Reply, RequestRefused, TransportFailed
 from automate.serving.limiter import Limiter
 from automate.serving.rehearsal_behaviour import Behaviour
@@ -129,6 +129,16 @@ def test_what_is_left_is_wanted_minus_recorded(tmp_path: Path) -> None:
     assert recorded(places, "one") == {"r1", "r2"}, "a record without times is none, and a torn one isn't either"
     work = [line(number) for number in (1, 2, 3, 4, 3)]
     assert [one.reference for one in due(work, recorded(places, "one"))] == ["r3", "r4"]
+
+
+def test_a_record_is_as_those_who_hand_it_in_expect_it(tmp_path: Path) -> None:
+    places, answer = pool_places(tmp_path), Answer("r1", None, "m.1", 1, 2, (-1.5, -2.0), "refused")
+    journal = Journal(places, "one")
+    journal.answer(answer)
+    journal.close()
+    line = orjson.loads(next(places.answers("one").glob("*.jsonl")).read_bytes())
+    assert line == orjson.loads(orjson.dumps(answer_record(answer)))
+    assert answer_of(line) == answer
 
 
 # --- asking -------------------------------------------------------------------------------------------

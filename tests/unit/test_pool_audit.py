@@ -83,8 +83,8 @@ TAMPERED = {
     "INSERT INTO entries (message, account, other, amount) SELECT settled_by, 'me', 'you', 5 FROM pools": "sum to 5",
     "INSERT INTO entries (message, account, other, amount) SELECT settled_by, 'me', 'you', 5 FROM pools UNION ALL "
     "SELECT settled_by, 'you', 'me', -5 FROM pools": "only a handled Transfer or Mint moves money",
-    "UPDATE entries SET amount = amount * 2 WHERE message = (SELECT cause FROM messages, pools WHERE messages.id = pools.id"
-    ")": "the ledger has 200",
+    "UPDATE entries SET amount = amount * 2 WHERE message = "
+    "(SELECT cause FROM messages, pools WHERE messages.id = pools.id)": "the ledger has 200",
     "UPDATE messages SET state = 'refused' WHERE action = 'Mint'": "only a handled",
     "UPDATE pools SET funds = 120": "funded it with 120",
     "UPDATE pools SET funder = 'me'": "funded it",

@@ -249,8 +249,8 @@ def test_apostrophes_quotes_and_sql_are_text(bench: Bench) -> None:
 
 
 # --- names and paths ----------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/b", "..", ".", "", ".hidden", "-rf", "a\nb", "7",
-                                  "x" * 43, "x" * 500, "\x1b[31m", "a\0b", "a..b", " "])
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/b", "..", ".", "", ".hidden", "-rf", "a\nb",
+                                  "7", "x" * 43, "x" * 500, "\x1b[31m", "a\0b", "a..b", " "])
 def test_a_model_or_data_set_with_a_path_or_worse_as_its_name_is_refused(bench: Bench, name: str) -> None:
     refused(bench, "ben", "pool", "Add-Model", {"name": name, "data_tx": "ben/model"}, says="")
     refused(bench, "ben", "pool", "Spawn", {"name": name, "kind": "siqa"}, says="")

@@ -12,12 +12,9 @@ from automate.pools.audit import audit
 from tests.unit.pool_support import DAY, opened
 
 
-@pytest.mark.xfail(reason="transfers of a pool that is settled count for exchange.CASCADE, and are refused past it")
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("most", [6, 12, 15, 18, 22, 26, 30, 40])
-def test_a_pool_is_paid_in_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str,
-                                               most: int) -> None:
-    with opened(tmp_path) as bench:
+def settled_in_part(root: Path, rule: str, most: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the audit says after Allocate-Rewards, where one message may cause so many."""
+    with opened(root) as bench:
         bench.dataset("siqa")
         bench.mint("ann", 500)
         bench.send("ann", "token", "Transfer", Recipient=bench.id("pool"), Quantity=500, X_Dataset="siqa",
@@ -26,8 +23,17 @@ def test_a_pool_is_paid_in_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
             bench.send("ben", "pool", "Add-Model", {"name": f"m{number}", "data_tx": "ben/model"})
             bench.send("ben", "pool", "Join-Pool", {"dataset": "siqa", "model": f"m{number}"})
         bench.clock.forward(60 * DAY)
-        monkeypatch.setattr(exchange, "CASCADE", most)
-        bench.send("ann", "pool", "Allocate-Rewards", {"dataset": "siqa"})
-        pool = bench.rows("SELECT * FROM pools")[0]
-        assert audit(bench.exchange, pool["id"], bench.clock.now)["problems"] == []
-        assert bench.balance(bench.id("pool")) == (500 if pool["state"] == "open" else 0)
+        with monkeypatch.context() as less:
+            less.setattr(exchange, "CASCADE", most)
+            bench.send("ann", "pool", "Allocate-Rewards", {"dataset": "siqa"})
+        problems = audit(bench.exchange, bench.one("SELECT id FROM pools"), bench.clock.now)["problems"]
+        assert isinstance(problems, list)
+        return problems
+
+
+@pytest.mark.xfail(raises=AssertionError,
+                   reason="the transfers of a settled pool count for exchange.CASCADE, and are refused past it")
+@pytest.mark.parametrize("rule", RULES)
+def test_a_pool_is_paid_in_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    found = {most: settled_in_part(tmp_path / str(most), rule, most, monkeypatch) for most in (18, 26, 30)}
+    assert {most: problems for most, problems in found.items() if problems} == {}
