@@ -31,8 +31,6 @@ def settled_in_part(root: Path, rule: str, most: int, monkeypatch: pytest.Monkey
         return problems
 
 
-@pytest.mark.xfail(raises=AssertionError,
-                   reason="the transfers of a settled pool count for exchange.CASCADE, and are refused past it")
 @pytest.mark.parametrize("rule", RULES)
 def test_a_pool_is_paid_in_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     found = {most: settled_in_part(tmp_path / str(most), rule, most, monkeypatch) for most in (18, 26, 30)}
