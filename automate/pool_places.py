@@ -85,6 +85,11 @@ class PoolPlaces:
         """Held by the one job that answers a round."""
         return self.round(name) / "claim"
 
+    @property
+    def rounds_claim(self) -> Path:
+        """Held by the one command that hands rounds over."""
+        return self.home / "rounds-claim"
+
     def script(self, name: str) -> Path:
         return self.round(name) / "evaluate.sh"
 

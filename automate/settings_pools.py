@@ -4,6 +4,7 @@ Never reads files or the environment; `settings_loader` does that. Keys are name
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -27,8 +28,18 @@ class PoolHttp(Strict):
     message_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
     requests_per_second: Annotated[float, Field(gt=0)] = 200.0
     timeout: Annotated[float, Field(gt=0)] = 30.0
+    trusted_proxies: list[str] = []
 
     _check_host = field_validator("host")(one_line)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: list[str]) -> list[str]:
+        """Addresses and networks as they are written; everybody ("*", a network of size 0) is not to be trusted."""
+        found = [ip_network(one, strict=False) for one in value]
+        if not all(one.prefixlen for one in found):
+            raise ValueError("a network of all addresses is no proxy")
+        return [str(one.network_address) if one.num_addresses == 1 else str(one) for one in found]
 
 
 class Pools(Strict):
@@ -46,6 +57,8 @@ class Pools(Strict):
     grace: Annotated[float, Field(ge=0)] = 86400.0
     inference_timeout: Annotated[float, Field(gt=0)] = 7200.0
     attempts: Annotated[int, Field(ge=1)] = 3
+    max_waiting: Annotated[int, Field(ge=0)] = 10_000
+    max_models: Annotated[int, Field(ge=0)] = 100
     max_tokens: Annotated[int, Field(ge=1)] = 1
     field_bytes: Annotated[int, Field(ge=16)] = 256 * 1024
     kinds: dict[str, str] = {}

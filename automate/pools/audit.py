@@ -5,7 +5,7 @@ Never changes anything."""
 from __future__ import annotations
 
 from automate.errors import PoolError
-from automate.pools import audit_answers, audit_money
+from automate.pools import audit_answers, audit_asked, audit_money, audit_router
 from automate.pools.exchange import Exchange
 from automate.pools.store import Row, Statements
 
@@ -19,7 +19,8 @@ def audit(exchange: Exchange, pool: str, now: int) -> dict[str, object]:
     """
     db = exchange.store.db
     row = _pool(db, pool)
-    problems = [*audit_money.problems(exchange, row), *audit_answers.problems(exchange, row)]
+    problems = [*audit_money.problems(exchange, row), *audit_router.problems(exchange, row),
+                *audit_asked.problems(db, row), *audit_answers.problems(exchange, row)]
     return {
         "pool": dict(row), "time": now, "money": audit_money.traced(db, row), "answers": audit_answers.traced(db, row),
         "problems": problems,

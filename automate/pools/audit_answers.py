@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 
+from automate.pools.evaluation import counted
 from automate.pools.exchange import Exchange, Process
 from automate.pools.kinds.base import Kind, Question
 from automate.pools.kinds.chosen import kind_of
@@ -27,11 +28,6 @@ FROM attempts JOIN evaluations ON evaluations.id = attempts.evaluation
 LEFT JOIN messages ON messages.id = attempts.message
 WHERE evaluations.dataset = ? AND evaluations.model_id IN ({_OF_POOL})
 ORDER BY attempts.started, attempts.reference"""  # noqa: S608
-_COUNTED = """
-SELECT COUNT(*) AS total, COALESCE(SUM(state = 'answered'), 0) AS answered,
-  COALESCE(SUM(state = 'answered' AND prediction = correct_answer), 0) AS correct,
-  COALESCE(SUM(state IN ('failed', 'expired')), 0) AS failed, MAX(inference_end_time) AS last
-FROM evaluations WHERE dataset = ? AND model_id = ?"""
 
 
 def traced(db: Statements, pool: Row) -> dict[str, object]:
@@ -53,7 +49,7 @@ def problems(exchange: Exchange, pool: Row) -> Iterator[str]:
         for problem in (*_asked(row, pool), *_tried(row, attempts.get(row["id"], [])), *_understood(row, kind)):
             yield f"evaluation {row['id']} ({row['model']}): {problem}"
     for row in _models(db, pool):
-        for problem in (*_told(db, row), *_board(_counted(db, pool, row["model"]), row)):
+        for problem in (*_told(db, row), *_board(_counted(db, pool, row["model"]), row, pool)):
             yield f"leaderboard, {row['name']}: {problem}"
 
 
@@ -123,12 +119,14 @@ def _told(db: Statements, row: Row) -> Iterator[str]:
             yield f"{name} is {row[name]}, and the Score-Response said {said[name]}"
 
 
-def _board(counted: Row, row: Row) -> Iterator[str]:
+def _board(anew: Row, row: Row, pool: Row) -> Iterator[str]:
     """The counts against the evaluations: equal where nothing was answered since, and never more than there are."""
-    same = row["updated"] is not None and (counted["last"] is None or counted["last"] < row["updated"])
+    same = row["updated"] is not None and (anew["last"] is None or anew["last"] < row["updated"])
     for name in ("correct", "answered", "failed"):
-        if (row[name] != counted[name]) if same else (row[name] > counted[name]):
-            yield f"{name} is {row[name]}, and the evaluations have {counted[name]}"
+        if (row[name] != anew[name]) if same else (row[name] > anew[name]):
+            yield f"{name} is {row[name]}, and the evaluations have {anew[name]}"
+    if (row["updated"] or 0) >= pool["end_time"] and row["total"] != anew["total"]:
+        yield f"total is {row['total']}, and {anew['total']} questions were there before the pool's end"
 
 
 def _models(db: Statements, pool: Row) -> list[Row]:
@@ -139,8 +137,8 @@ def _models(db: Statements, pool: Row) -> list[Row]:
 
 
 def _counted(db: Statements, pool: Row, model: int) -> Row:
-    row: Row = db.execute(_COUNTED, (pool["dataset"], model)).fetchone()
-    return row
+    """Made anew, of the questions that were there before the pool's end."""
+    return counted(db, pool["dataset"], model, pool["end_time"])
 
 
 def _evaluations(db: Statements, pool: Row) -> Iterator[Row]:
@@ -170,7 +168,8 @@ def _evaluation(row: Row) -> dict[str, object]:
 
 
 def _attempt(row: Row) -> dict[str, object]:
-    return {name: row[name] for name in ("reference", "started", "ended", "outcome", "answer", "worker", "message")}
+    return {name: row[name] for name in ("reference", "started", "ended", "outcome", "answer", "worker", "message",
+                                        "prompt")}
 
 
 def _kind(exchange: Exchange, dataset: str) -> Kind | None:

@@ -34,7 +34,7 @@ def traced(db: Statements, pool: Row) -> dict[str, object]:
 def problems(exchange: Exchange, pool: Row) -> list[str]:
     """What doesn't hold of the ledger as a whole, of the pool process's balance, and of this pool's money."""
     db = exchange.store.db
-    return [*_ledger(db), *_held(exchange), *_funded(db, pool), *_settled(db, pool), *_ruled(exchange, pool)]
+    return [*_ledger(db), *_held(exchange), *_funded(db, pool), *_settled(db, pool), *_ruled(db, pool)]
 
 
 def entries(db: Statements, pool: Row) -> list[Row]:
@@ -135,16 +135,17 @@ def _sent(db: Statements, pool: Row) -> Iterator[str]:
             yield (f"pool {pool['id']} should have paid {meant[account]} to {account}; the ledger has {sent[account]}")
 
 
-def _ruled(exchange: Exchange, pool: Row) -> Iterator[str]:
+def _ruled(db: Statements, pool: Row) -> Iterator[str]:
     """The rewards are those that the pool's rule gives for the standings that it was settled with."""
-    db, rule = exchange.store.db, RULES.get(pool["allocation"])
+    rule = RULES.get(pool["allocation"])
     if rule is None:
         yield f"pool {pool['id']} has a rule of allocation that is not there: {pool['allocation']}"
     if rule is None or pool["state"] == "open":
         return
     standings = [Standing(row["model"], row["participant"], row["correct"], row["total"], row["joined"], row["rowid"])
-                 for row in db.execute("SELECT rowid, * FROM pool_models WHERE pool = ? ORDER BY rowid", (pool["id"],))]
-    due = rule(pool["funds"], standings, exchange.settings.winners)
+                 for row in db.execute("SELECT rowid, * FROM pool_models WHERE pool = ? AND answered > 0 ORDER BY rowid",
+                                       (pool["id"],))]
+    due = rule(pool["funds"], standings, pool["winners"])
     wanted = {share.model: (share.participant, share.amount) for share in due.shares}
     given = {row["model"]: (row["account"], row["amount"]) for row in _payouts(db, pool) if row["kind"] == "reward"}
     for model in sorted(wanted.keys() | given.keys()):

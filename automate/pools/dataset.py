@@ -16,6 +16,8 @@ from automate.pools.kinds.chosen import kind_of as kind_of  # evaluation.py impo
 from automate.pools.kinds.files import as_row, decoded
 from automate.pools.loading import Loaded, shown, take
 from automate.pools.messages import Message, Outgoing, reply
+from automate.pools.starting import settled
+from automate.pools.withdrawing import from_dataset
 
 _SHAPE = "send an array of rows, {\"rows\": [...]}, or, on this machine, a path"
 
@@ -29,7 +31,7 @@ def load(context: Context, source: Path, message_id: str) -> tuple[int, int, lis
 
 def _load_file(context: Context, source: Path) -> Loaded:
     kind = kind_of(context)
-    return take(context.db, context.me.id, kind, kind.read(source), context.settings.field_bytes)
+    return take(context.db, context.me.id, kind, kind.read(source), context.settings.field_bytes, now=context.now)
 
 
 def _load_data(context: Context, message: Message) -> Sequence[Outgoing]:
@@ -43,7 +45,8 @@ def _load_data(context: Context, message: Message) -> Sequence[Outgoing]:
         loaded = _load_file(context, _path(context, message, given))
     else:
         rows = (as_row(row, number) for number, row in enumerate(given, 1))
-        loaded = take(context.db, context.me.id, kind_of(context), rows, context.settings.field_bytes, counted=True)
+        loaded = take(context.db, context.me.id, kind_of(context), rows, context.settings.field_bytes, now=context.now,
+                      counted=True)
     if not loaded.added + loaded.known:
         raise _nothing(loaded)
     return (reply(message, {"added": loaded.added, "known": loaded.known, "bad": len(loaded.bad),
@@ -52,10 +55,12 @@ def _load_data(context: Context, message: Message) -> Sequence[Outgoing]:
 
 
 def _benchmarks(context: Context) -> list[Outgoing]:
-    """New questions are put to all models that are under evaluation already: one total for all of a leaderboard."""
-    rows = context.db.execute("SELECT process FROM models WHERE id IN (SELECT DISTINCT model_id FROM evaluations WHERE "
-                              "dataset = ?) ORDER BY id", (context.me.id,)).fetchall()
-    return [Outgoing(context.me.id, "Benchmark", str(row["process"])) for row in rows]
+    """New questions are put to all models that are under evaluation already: one total for all of a leaderboard. Not
+    to those whose pools are all settled."""
+    rows = context.db.execute("SELECT id, process FROM models WHERE id IN (SELECT DISTINCT model_id FROM evaluations "
+                              "WHERE dataset = ?) ORDER BY id", (context.me.id,)).fetchall()
+    over = settled(context.db, context.me.id)
+    return [Outgoing(context.me.id, "Benchmark", str(row["process"])) for row in rows if not over.get(row["id"])]
 
 
 def _heard(context: Context, message: Message) -> Sequence[Outgoing]:
@@ -137,6 +142,7 @@ def _notice(context: Context, message: Message) -> Sequence[Outgoing]:
 
 HANDLERS: dict[str, Handler] = {
     "Init": init, "Load-Data": _load_data, "Info": _info, "Get-Models": _get_models,
-    "Credit-Notice": _notice, "Debit-Notice": _notice, "Benchmark-Response": _heard, **evaluation.HANDLERS}
-"""Init, Load-Data, Info, Get-Models, Benchmark, Evaluate, Score, Inference-Response, Transfer-Error (the spec's
-LlamaHerder.Transfer-Error), Debit-Notice, Credit-Notice. Those on evaluations live in evaluation.py."""
+    "Credit-Notice": _notice, "Debit-Notice": _notice, "Benchmark-Response": _heard,
+    "Withdraw": from_dataset, **evaluation.HANDLERS}
+"""Init, Load-Data, Info, Get-Models, Withdraw, Benchmark, Evaluate, Score, Inference-Response, Transfer-Error (the
+spec's LlamaHerder.Transfer-Error), Debit-Notice, Credit-Notice. Those on evaluations live in evaluation.py."""

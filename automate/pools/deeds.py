@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 
 from automate.errors import PoolError
 from automate.pool_places import PoolPlaces
-from automate.pools import evaluation, keys, rounds, schedule
+from automate.pools import keys, rounds, schedule
 from automate.pools.exchange import Exchange, Process
-from automate.pools.messages import Receipt
+from automate.pools.messages import Message, Receipt, parse_json
 from automate.pools.store import Store
 
 Given = Mapping[str, str | int | None]
@@ -35,6 +35,20 @@ def do(office: Office, what: str, now: int, given: Given) -> object:
     if what not in DEEDS:
         raise PoolError(f"there is no deed {what!r}", todo=f"choose one of: {', '.join(DEEDS)}")
     return DEEDS[what](office, now, given)
+
+
+def needs_answers(message: Message) -> bool:
+    """Whether a message may give up inferences that a round has answered already."""
+    return message.action == "Evaluate"
+
+
+def receive(office: Office, message: Message) -> Receipt:
+    """Take a proven message in; before one that `needs_answers`, what rounds have answered is handed in.
+
+    Raises as Exchange.receive and rounds.hand_in: then the message was not taken in."""
+    if needs_answers(message):
+        rounds.hand_in(office.exchange, office.places)
+    return office.exchange.receive([message])[0]
 
 
 def receipt_json(receipt: Receipt) -> dict[str, object]:
@@ -75,6 +89,7 @@ def _datasets(office: Office) -> list[Process]:
 
 
 def _tick(office: Office, now: int, given: Given) -> object:
+    rounds.hand_in(office.exchange, office.places)
     return schedule.tick(office.exchange, now)
 
 
@@ -92,15 +107,22 @@ def _hand_in(office: Office, now: int, given: Given) -> object:
 
 
 def _give_up(office: Office, now: int, given: Given) -> object:
-    return rounds.give_up(office.exchange, office.places, _text(given, "round"))
+    """`why`, and `hopeless`: a JSON object of models and why no server of them starts, where there are such."""
+    return rounds.give_up(office.exchange, office.places, _text(given, "round"), why=str(given.get("why") or ""),
+                          hopeless=_reasons(given.get("hopeless")))
 
 
-def _expire(office: Office, now: int, given: Given) -> object:
-    """Answers that never came, of all data sets or of `dataset`: how many were taken back."""
-    chosen = [one for one in _datasets(office) if given.get("dataset") in (None, one.id, one.name)]
-    with office.store.transaction():
-        return sum(evaluation.expire(office.exchange.context(one)) for one in chosen)
+def _unserved(office: Office, now: int, given: Given) -> object:
+    """`models`: a JSON object of models and why they can't be served; how many inferences have failed by it."""
+    return rounds.fail_unserved(office.exchange, _reasons(given.get("models")))
+
+
+def _reasons(given: str | int | None) -> dict[str, str]:
+    found = parse_json(str(given)) if given else {}
+    if not isinstance(found, dict):
+        raise PoolError("expected a JSON object of models and reasons")
+    return {str(name): str(why) for name, why in found.items()}
 
 
 DEEDS: Mapping[str, Deed] = {"load": _load, "tick": _tick, "make_round": _make_round, "hand_in": _hand_in,
-                             "give_up": _give_up, "expire": _expire}
+                             "give_up": _give_up, "unserved": _unserved}

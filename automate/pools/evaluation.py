@@ -13,7 +13,7 @@ from automate.pools.exchange import Context, Handler
 from automate.pools.inferences import stray
 from automate.pools.kinds.base import Count, Question
 from automate.pools.kinds.chosen import kind_of
-from automate.pools.lookup import model_of, text
+from automate.pools.lookup import EVER, model_of, text, until_of
 from automate.pools.messages import Message, Outgoing, json_data, reply
 from automate.pools.requests import chat_text
 from automate.pools.store import Row, Statements
@@ -25,38 +25,53 @@ _NEW = """SELECT id, context, question, options, result FROM questions q WHERE +
   (SELECT 1 FROM evaluations e WHERE e.dataset_id = q.id AND e.model_id = ?) ORDER BY id LIMIT ?"""
 _INSERT = """INSERT INTO evaluations (dataset_id, model_id, prompt, correct_answer, dataset) VALUES (?, ?, ?, ?, ?)
   ON CONFLICT DO NOTHING"""
-# The clock of an inference runs from when somebody had it (inferences.begun): a data set that waits for a job, or a job
-# that waits for a machine, is no attempt. Where the router knows nothing of it, it runs from the start.
+_COUNTED = """SELECT (SELECT count(*) FROM questions WHERE dataset = ?1 AND added < ?3) AS total,
+  COALESCE(sum(state = 'started'), 0) AS started, COALESCE(sum(state = 'answered'), 0) AS answered,
+  COALESCE(sum(state IN ('failed', 'expired')), 0) AS failed,
+  COALESCE(sum(state = 'answered' AND prediction = correct_answer), 0) AS correct, max(inference_end_time) AS last
+  FROM evaluations WHERE dataset = ?1 AND model_id = ?2
+  AND (?3 > (SELECT COALESCE(max(added), 0) FROM questions WHERE dataset = ?1)
+    OR dataset_id IN (SELECT id FROM questions WHERE dataset = ?1 AND added < ?3))"""
+# What counts is the silence of who has an inference: since it was begun, and since that round's servers of its model
+# were heard of last. Where nobody has it (a data set that waits for a job, a job that waits for a machine) no time
+# runs. Where the router knows nothing of it, it runs from the start.
 _LATE = """SELECT e.id, e.inference_reference AS reference FROM evaluations e
   LEFT JOIN inferences i ON i.reference = e.inference_reference
+  LEFT JOIN rounds r ON r.round = i.round AND r.model = i.model
   WHERE e.dataset = ? AND e.state = 'started' AND e.inference_start_time <= ?2
-  AND COALESCE(i.begun, i.ended, CASE WHEN i.reference IS NULL OR i.state = 'unpaid' THEN e.inference_start_time END)
+  AND COALESCE(i.ended, MAX(i.begun, COALESCE(r.heard, i.begun)),
+    CASE WHEN i.reference IS NULL OR i.state = 'unpaid' THEN e.inference_start_time END)
     <= ?2 ORDER BY e.id"""
 
 
 # --- counting -------------------------------------------------------------------------------------------
-def count_of(db: Statements, dataset: str, model: int) -> Count:
-    """How far a model is with a data set. total: all its questions, asked or not."""
-    total = int(db.execute("SELECT count(*) FROM questions WHERE dataset = ?", (dataset,)).fetchone()[0])
-    row = db.execute(
-        "SELECT sum(state = 'answered') AS answered, sum(state IN ('failed', 'expired')) AS failed, "
-        "sum(state = 'answered' AND prediction = correct_answer) AS correct "
-        "FROM evaluations WHERE dataset = ? AND model_id = ?", (dataset, model)).fetchone()
-    return Count(total, row["answered"] or 0, row["correct"] or 0, row["failed"] or 0)
+def count_of(db: Statements, dataset: str, model: int, until: int = EVER) -> Count:
+    """How far a model is with a data set. total: all its questions, asked or not.
+
+    until: only questions that were added before this time (ms) count; answers to them do whenever they came."""
+    row = counted(db, dataset, model, until)
+    return Count(row["total"], row["answered"], row["correct"], row["failed"])
+
+
+def counted(db: Statements, dataset: str, model: int, until: int = EVER) -> Row:
+    """As count_of, with `started`, and `last`: when the last answer or failure came."""
+    row: Row = db.execute(_COUNTED, (dataset, model, until)).fetchone()
+    return row
 
 
 def score(context: Context, message: Message) -> Sequence[Outgoing]:
     """Score: Data names the model; Score-Response with tag Model and {correct, unevaluated, total, score, progress,
-    answered, failed}. unevaluated: never started; score: of those answered; progress: answered of all."""
+    answered, failed}. unevaluated: never started; score: of those answered; progress: answered of all. Tag Until (ms):
+    only questions that were added before it count; the answer has it too."""
     model = _model(context, message)
-    count = count_of(context.db, context.me.id, model["id"])
-    started = context.db.execute("SELECT count(*) FROM evaluations WHERE dataset = ? AND model_id = ? AND "
-                                 "state = 'started'", (context.me.id, model["id"])).fetchone()[0]
+    row = counted(context.db, context.me.id, model["id"], until_of(message))
+    count = Count(row["total"], row["answered"], row["correct"], row["failed"])
     value, progress = kind_of(context).score(count)
-    told = {"correct": count.correct, "unevaluated": count.total - count.answered - count.failed - started,
+    told = {"correct": count.correct, "unevaluated": count.total - count.answered - count.failed - row["started"],
             "total": count.total, "score": value, "progress": progress, "answered": count.answered,
             "failed": count.failed}
-    return [reply(message, told, action="Score-Response", Model=model["process"])]
+    tags = {name: message.tags[name] for name in ("Until",) if name in message.tags}
+    return [reply(message, told, action="Score-Response", Model=model["process"], **tags)]
 
 
 def _model(context: Context, message: Message) -> Row:
@@ -104,13 +119,18 @@ def _question(row: Row) -> Question:
 
 
 def evaluate(context: Context, message: Message) -> Sequence[Outgoing]:
-    """Evaluate: tag Model, or all models; Data is the most to start. Sends them to the router, paid for."""
+    """Evaluate: tag Model, or all models; Data is the most to start. Sends them to the router, paid for.
+
+    Without the tag, models whose pools of this data set are all settled are left out; the clock asks those in an open
+    pool only."""
     _check_owner(context, message)
     _check_ready(context)
     limit = starting.limit_of(message, context.settings.evaluate_limit)
     late = _time_out(context)
-    out, started, lacking = starting.start(context, message, limit, message.tags.get("Model"))
+    out, started, lacking = starting.start(context, message, limit)
     told = {"started": started, "expired": len(late), "pending": _pending(context)}
+    if limit == starting.MOST:
+        told["limit"] = limit  # no more in one message, whatever was asked for
     if lacking:
         told["lacking"] = lacking  # the data set's balance doesn't pay the next one, which costs this
     return [*_cancelled(context, late), *out, reply(message, told)]
@@ -122,15 +142,10 @@ def _pending(context: Context) -> int:
 
 
 # --- not answered ---------------------------------------------------------------------------------------
-def expire(context: Context) -> int:
-    """Had for longer than pools.inference_timeout: pending again, or failed after pools.attempts; how many.
-
-    The time runs from when a worker, or a round's job, had it; see _LATE."""
-    return len(_time_out(context))
-
-
 def _time_out(context: Context) -> list[str]:
-    """The references that are given up."""
+    """Who has it was silent for pools.inference_timeout (see _LATE): pending again, or expired after pools.attempts.
+
+    The references that are given up; the router is to be told of them."""
     before = context.now - int(context.settings.inference_timeout * 1000)
     rows = context.db.execute(_LATE, (context.me.id, before)).fetchall()
     for row in rows:
@@ -146,15 +161,20 @@ def _cancelled(context: Context, references: Sequence[str]) -> list[Outgoing]:
 
 
 def _again(context: Context, reference: str, outcome: str, error: str, message: str | None = None) -> None:
-    """An attempt came to nothing: the row is pending again, or has failed after pools.attempts."""
+    """An attempt came to nothing: the row is pending again, or after pools.attempts expired or failed, as the last
+    attempt did. An attempt that is over stays as it is."""
     row = context.db.execute("SELECT evaluation FROM attempts WHERE reference = ?", (reference,)).fetchone()
-    context.db.execute("UPDATE attempts SET ended = ?, outcome = ?, message = ? WHERE reference = ?",
-                       (context.now, outcome, message, reference))
+    over = context.db.execute("UPDATE attempts SET ended = ?, outcome = ?, message = ? WHERE reference = ? AND "
+                              "outcome = 'started'", (context.now, outcome, message, reference)).rowcount
+    if over != 1:
+        return
     counted = 0 if outcome == "unpaid" else 1
     context.db.execute(
-        "UPDATE evaluations SET state = CASE WHEN attempts >= ?1 AND ?2 THEN 'failed' ELSE 'pending' END, "
-        "attempts = attempts - 1 + ?2, inference_end_time = ?3, error = ?4 WHERE id = ?5",
-        (context.settings.attempts, counted, context.now, error, row["evaluation"]))
+        "UPDATE evaluations SET state = CASE WHEN attempts >= ?1 AND ?2 THEN ?6 ELSE 'pending' END, "
+        "attempts = attempts - 1 + ?2, inference_end_time = ?3, error = ?4 WHERE id = ?5 AND "
+        "state = 'started'",
+        (context.settings.attempts, counted, context.now, error, row["evaluation"],
+         "expired" if outcome == "expired" else "failed"))
 
 
 def _give_back(context: Context, references: Iterable[str], outcome: str, error: str) -> list[Outgoing]:
@@ -204,9 +224,11 @@ def answered(context: Context, message: Message) -> Sequence[Outgoing]:
         return stray(context, message, reference, reason)
     result, worker = data.get("result"), data.get("worker")
     worker = worker if isinstance(worker, str) else None
+    asked = data.get("prompt")
+    context.db.execute("UPDATE attempts SET worker = ?, prompt = ? WHERE reference = ?",
+                       (worker, asked if isinstance(asked, str) else None, reference))
     if not isinstance(result, str):
         _again(context, reference, "failed", str(data.get("error") or "no answer")[:2000], message.id)
-        context.db.execute("UPDATE attempts SET worker = ? WHERE reference = ?", (worker, reference))
         return []
     _take(context, row, reference, result, worker, message.id)
     return []
@@ -231,8 +253,8 @@ def _take(context: Context, row: Row, reference: str, result: str, worker: str |
     context.db.execute("UPDATE evaluations SET state = 'answered', prediction = ?, answer = ?, worker = ?, "
                        "inference_end_time = ?, error = NULL WHERE id = ?",
                        (prediction, result, worker, context.now, row["id"]))
-    context.db.execute("UPDATE attempts SET outcome = 'answered', ended = ?, answer = ?, worker = ?, message = ? "
-                       "WHERE reference = ?", (context.now, result, worker, message, reference))
+    context.db.execute("UPDATE attempts SET outcome = 'answered', ended = ?, answer = ?, message = ? "
+                       "WHERE reference = ?", (context.now, result, message, reference))
 
 
 HANDLERS: dict[str, Handler] = {

@@ -22,7 +22,8 @@ from automate.settings_pools import Pools
 BATCH = 500
 """Most queued messages that are handled in one commit."""
 CASCADE = 100_000
-"""Most messages that one message may cause, all in all; the token's and the pool's are bound by a pool's models."""
+"""Most messages that one message may cause, all in all. Money is not held up: what goes to the token, what the token
+and the pool send, and what is sent because of that is bound by a pool's models and a message's payers."""
 CHAIN = 64
 """Most messages each of which was caused by the one before: more would be processes that go on answering each other."""
 _LONGEST = 2000
@@ -178,7 +179,7 @@ class Exchange:
         except (DatabaseStorageError, DatabaseDamagedError, ClaimedError):
             raise
         except FlockError as error:
-            self._answer(me, message, root, now, "refused", _in_a_line(error))
+            self._answer(me, message, root, now, "refused", in_a_line(error))
         except Exception as error:
             if not self.store.in_transaction:  # SQLite gave all of it up, as for want of memory
                 raise
@@ -218,7 +219,8 @@ class Exchange:
     def _send(self, me: str, sent: Sequence[Outgoing], cause: Message, root: str, now: int) -> None:
         if root not in self._caused:
             self._caused[root] = records.caused(self.store.db, root)
-        if self._caused[root] + len(sent) > CASCADE and me not in (self.token, self.pool):  # money goes its way
+        bound = sum(one.target != self.token for one in sent)  # money goes its way, and so does what is said of it
+        if bound and self._caused[root] + bound > CASCADE and not {me, cause.sender} & {self.token, self.pool}:
             raise PoolError(f"one message would cause more than {CASCADE} others", where="message")
         if sent and records.steps(cause) >= CHAIN:
             raise PoolError(f"more than {CHAIN} messages, each because of the one before", where="message")
@@ -248,7 +250,7 @@ def _handler(me: Process, message: Message) -> Handler:
                     todo=f"{hint}{me.name} knows {', '.join(handlers)}")
 
 
-def _in_a_line(error: FlockError) -> str:
+def in_a_line(error: FlockError) -> str:
     """An error as one line, for a tag."""
     text = str(error).replace("\n  -> ", "; ").replace("\n", " ").replace("\0", "?")
     text = text.encode("utf-8", "replace").decode()

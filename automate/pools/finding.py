@@ -5,6 +5,7 @@ Never guesses: what fits several things is refused, with the choices."""
 from __future__ import annotations
 
 from automate.errors import PoolError
+from automate.pools.lookup import pool_of_dataset
 from automate.pools.store import Statements
 
 LEAST = 6
@@ -39,16 +40,13 @@ def listed(db: Statements, kind: str, sql: str, given: str, todo: str | None = N
     return ids[0]
 
 
-def pool_id(db: Statements, given: str) -> str:
-    """A pool by its id or the beginning of it, or by its data set while that has one pool, or one open pool."""
-    rows = db.execute("SELECT p.id, p.state FROM pools p JOIN processes d ON d.id = p.dataset "
-                      "WHERE d.name = ? OR d.id = ? ORDER BY p.start_time", (given, given)).fetchall()
-    chosen = [row for row in rows if row["state"] == "open"] or rows
-    if len(chosen) == 1:
-        return str(chosen[0]["id"])
-    if chosen:
-        raise PoolError(f"{given!r} has several pools: {choices([str(row['id']) for row in chosen])}",
-                        todo="give the id of one of them")
+def pool_id(db: Statements, given: str, now: int) -> str:
+    """A pool by its id or the beginning of it, or by its data set: the one that is open, else the one that is over and
+    to be paid, else the newest. `now` in ms."""
+    dataset = db.execute("SELECT id, name FROM processes WHERE kind = 'dataset' AND (name = ? OR id = ?)",
+                         (given, given)).fetchone()
+    if dataset is not None:
+        return str(pool_of_dataset(db, dataset["id"], dataset["name"], now, ("open", "over"), newest=True)["id"])
     return listed(db, "pool", "SELECT id FROM pools WHERE id = ? OR id GLOB ?", given,
                   "'flock-hpc pool list' shows the pools")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from automate.errors import PoolError
 from automate.pools.allocation import RULES
-from automate.pools.exchange import Context
+from automate.pools.exchange import Context, in_a_line
 from automate.pools.ledger import quantity_of
 from automate.pools.lookup import dataset_process
 from automate.pools.messages import Message, Outgoing
@@ -50,10 +50,12 @@ def credit_notice(context: Context, message: Message) -> Sequence[Outgoing]:
     except PoolError as error:
         return _sent_back(context, message, funder, funds, error)
     context.db.execute(
-        "INSERT INTO pools (id, dataset, funder, funds, allocation, start_time, end_time) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (message.id, terms.dataset, funder, funds, terms.allocation, context.now, terms.end))
+        "INSERT INTO pools (id, dataset, funder, funds, allocation, winners, grace, start_time, end_time)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (message.id, terms.dataset, funder, funds, terms.allocation, context.settings.winners,
+         round(context.settings.grace * 1000), context.now, terms.end))
     data = {"pool": message.id, "dataset": terms.dataset, "dataset_name": terms.dataset_name, "funder": funder,
-            "funds": funds, "allocation": terms.allocation, "startTime": context.now, "endTime": terms.end}
+            "funds": str(funds), "allocation": terms.allocation, "startTime": context.now, "endTime": terms.end}
     tags = {"Message-Id": message.cause or message.id, "Pool": message.id}
     return (Outgoing(funder, "Create-Pool-Response", json.dumps(data, ensure_ascii=False), tags),)
 
@@ -114,5 +116,5 @@ def _end_time(now: int, end: str) -> int:
 def _sent_back(context: Context, message: Message, funder: str, funds: int, error: PoolError) -> Sequence[Outgoing]:
     """All of the money to who sent it, with the reason."""
     money = {"Recipient": funder, "Quantity": str(funds), "X-Reason": error.what}
-    told = {"Message-Id": message.cause or message.id, "Error": str(error)}
+    told = {"Message-Id": message.cause or message.id, "Error": in_a_line(error)}
     return (Outgoing(context.token, "Transfer", "", money), Outgoing(funder, "Create-Pool-Error", str(error), told))

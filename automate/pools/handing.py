@@ -87,6 +87,7 @@ class Round:
         """Give all new records to the router, in groups; remember how far after each."""
         hint = read_json(self._places.handed(self._name)) or {}
         reached = {name: place for name, place in hint.items() if type(place) is int and place >= 0}
+        before = dict(reached)
         self._look()
         for path in record_files(self._places.answers(self._name)):
             if not path.is_file():  # a folder, a broken link, a pipe that would never end
@@ -97,7 +98,8 @@ class Round:
                 reached[line.file] = line.after
                 if len(self._group) >= GROUP:
                     self._send(reached)
-        self._send(reached)
+        if reached != before:
+            self._send(reached)
         return self.taken
 
     def _look(self) -> None:
@@ -151,6 +153,8 @@ class Round:
                 self._there[said.worker] = (self._name, str(row["model"]))
         if said.error is not None:
             data["error"] = said.error
+        if said.prompt is not None:
+            data["prompt"] = said.prompt
         if said.scores:
             data["scores"] = list(said.scores)
         self._message(made, said.worker, "Inference-Response", data, said.ended)

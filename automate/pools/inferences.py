@@ -8,19 +8,21 @@ import json
 from collections.abc import Iterable, Sequence
 
 from automate.errors import PoolError
-from automate.pools.exchange import Context, Handler
+from automate.pools import outsiders
+from automate.pools.exchange import Context, Handler, in_a_line
 from automate.pools.keys import process_id
 from automate.pools.ledger import quantity_of
 from automate.pools.lookup import model_of, text
 from automate.pools.messages import DATA_LENGTH, Message, Outgoing, json_data, reply
+from automate.pools.refunds import debit_notice, owe, pay, transfer_error
 from automate.pools.requests import MOST_WAITING, Prompt, chat_text, price_of, prompts_of, tokens_of
 from automate.pools.store import Row
-from automate.pools.workers import assign, lighten
+from automate.pools.workers import assign, hear, lighten
 
 _INSERT = """INSERT INTO inferences (reference, requester, dataset, request, model, prompt, method, choices, max_tokens,
   state, price, payment, received) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 
-_EXTRA = ("scores", "started", "ended")
+_EXTRA = ("scores", "started", "ended", "prompt")
 """What a job's answer says besides, for the requester."""
 
 
@@ -30,8 +32,14 @@ def _is_dataset(context: Context, address: str) -> bool:
     return found is not None and found.kind == "dataset" and found.id == address
 
 
-def _room(context: Context, requester: str, more: int) -> None:
-    """Raises PoolError where a requester that is no data set here has too much waiting."""
+def _room(context: Context, requester: str, prompts: Sequence[Prompt], priced: bool) -> None:
+    """Raises PoolError where a requester that is no data set here has too much waiting, or asks for too much where it
+    costs nothing."""
+    more = len(prompts)
+    if not priced and requester != context.owner:
+        outsiders.check_room(context, more)
+        for number, one in enumerate(prompts, 1):
+            outsiders.check_tokens(one.max_tokens or 0, f"prompt {number}")
     waiting = context.db.execute("SELECT count(*) FROM inferences WHERE requester = ? AND "
                                  "state IN ('unpaid', 'queued', 'sent')", (requester,)).fetchone()[0]
     if waiting + more > MOST_WAITING:
@@ -72,7 +80,7 @@ def ask(context: Context, message: Message) -> Sequence[Outgoing]:
         raise PoolError(f"this costs {cost}, and came without payment",
                         todo="send a Transfer to the router with X-Model, X-Prompt, X-Tokens and X-Reference")
     if not here:
-        _room(context, message.sender, len(prompts))
+        _room(context, message.sender, prompts, priced)
     payment = message.tags.get("X-Reference")
     if priced and not payment:
         raise PoolError("no X-Reference: an inference with a price needs a payment of that reference")
@@ -86,14 +94,6 @@ def ask(context: Context, message: Message) -> Sequence[Outgoing]:
 
 
 # --- paid -----------------------------------------------------------------------------------------------
-def pay_back(context: Context, recipient: str, amount: int, reason: str, reference: str = "") -> list[Outgoing]:
-    """A Transfer of what was paid for nothing."""
-    if amount <= 0:
-        return []
-    tags = {"Recipient": recipient, "Quantity": str(amount), "X-Reason": reason}
-    return [Outgoing(context.token, "Transfer", tags=tags | ({"X-Reference": reference} if reference else {}))]
-
-
 def paid(context: Context, message: Message) -> Sequence[Outgoing]:
     """Credit-Notice: what a data set's waiting prompts cost (X-Reference), or anybody's request in X-Model, X-Prompt,
     X-Tokens and X-Reference. What is too much, or for nothing, goes back."""
@@ -103,19 +103,22 @@ def paid(context: Context, message: Message) -> Sequence[Outgoing]:
     reference = message.tags.get("X-Reference", "")
     waiting = context.db.execute("SELECT reference, model, price FROM inferences WHERE requester = ? AND payment = ? "
                                  "AND state = 'unpaid'", (payer, reference)).fetchall()
+    out: list[Outgoing] = []
     if waiting:
-        return _settle(context, payer, amount, reference, waiting)
-    if "X-Prompt" not in message.tags:
-        return pay_back(context, payer, amount, "nothing waits for this payment", reference)
-    try:
-        needed = _buy(context, message, payer, amount)
-    except PoolError as error:
-        return [*pay_back(context, payer, amount, str(error.what), reference), _told(message, payer, reference, error)]
-    return pay_back(context, payer, amount - needed, "more than it costs", reference)
+        out += _settle(context, payer, amount, reference, waiting)
+    elif "X-Prompt" not in message.tags:
+        owe(context, payer, amount, "nothing waits for this payment", reference)
+    else:
+        try:
+            owe(context, payer, amount - _buy(context, message, payer, amount), "more than it costs", reference)
+        except PoolError as error:
+            owe(context, payer, amount, str(error.what), reference)
+            out.append(_told(message, payer, reference, error))
+    return [*pay(context, message), *out]
 
 
 def _told(message: Message, payer: str, reference: str, error: PoolError) -> Outgoing:
-    return Outgoing(payer, "Inference-Error", "", {"Message-Id": message.id, "Error": str(error).replace("\n", " "),
+    return Outgoing(payer, "Inference-Error", "", {"Message-Id": message.id, "Error": in_a_line(error),
                                                    "X-Reference": reference})
 
 
@@ -123,17 +126,15 @@ def _settle(context: Context, payer: str, amount: int, reference: str, waiting: 
     """Give a data set's prompts free that a payment covers; all of a payment or none."""
     needed = sum(int(row["price"]) for row in waiting)
     if amount < needed:
-        out = [*pay_back(context, payer, amount, f"insufficient payment: {needed} is needed", reference)]
-        context.db.execute("UPDATE inferences SET price = 0 WHERE requester = ? AND payment = ? AND state = 'unpaid'",
-                           (payer, reference))
-        for row in waiting:
-            out += end(context, row["reference"], "failed", None, f"insufficient payment: {needed} is needed")
-        return out
+        why = f"insufficient payment: {needed} is needed"
+        owe(context, payer, amount, why, reference)
+        return [told for row in waiting for told in end(context, row["reference"], "failed", None, why)]
     context.db.execute("UPDATE inferences SET state = 'queued' WHERE requester = ? AND payment = ? AND "
                        "state = 'unpaid'", (payer, reference))
     for model in sorted({str(row["model"]) for row in waiting}):
         assign(context, model)
-    return pay_back(context, payer, amount - needed, "more than it costs", reference)
+    owe(context, payer, amount - needed, "more than it costs", reference)
+    return []
 
 
 def _buy(context: Context, message: Message, payer: str, amount: int) -> int:
@@ -149,7 +150,7 @@ def _buy(context: Context, message: Message, payer: str, amount: int) -> int:
     needed = price_of(context.settings.price, prompts[0].messages, tokens)
     if amount < needed:
         raise PoolError(f"insufficient payment: {needed} is needed")
-    _room(context, payer, 1)
+    _room(context, payer, prompts, needed > 0)
     _keep(context, payer, model, prompts, tags["X-Reference"], "queued")
     assign(context, model)
     return needed
@@ -157,20 +158,25 @@ def _buy(context: Context, message: Message, payer: str, amount: int) -> int:
 
 # --- answered -------------------------------------------------------------------------------------------
 def end(context: Context, reference: str, state: str, result: str | None, error: str | None,
-         extra: dict[str, object] | None = None) -> list[Outgoing]:
-    """An inference is over: its requester is told, once, and has its money back where there is no answer."""
+        extra: dict[str, object] | None = None) -> list[Outgoing]:
+    """An inference that waits is over: its requester is told, once; where there is no answer, its price is owed him
+    (`pay` sends it). One that is over already, or that there never was, stays as it is."""
     row = context.db.execute("SELECT * FROM inferences WHERE reference = ?", (reference,)).fetchone()
+    done = context.db.execute(
+        "UPDATE inferences SET price = CASE WHEN state = 'unpaid' THEN 0 ELSE price END, state = ?, ended = ?, "
+        "result = ? WHERE reference = ? AND state IN ('unpaid', 'queued', 'sent')",
+        (state, context.now, result, reference)).rowcount
+    if done != 1:
+        return []
     lighten(context, row["worker"])
-    context.db.execute("UPDATE inferences SET state = ?, ended = ?, result = ? WHERE reference = ?",
-                       (state, context.now, result, reference))
     told: dict[str, object] = {"id": row["request"], "model": row["model"], "dataset": row["dataset"],
                                "result": result, "worker": row["worker"]}
     if error is not None:
         told["error"] = error
     out = [Outgoing(row["requester"], "Inference-Response", json.dumps(told | (extra or {}), ensure_ascii=False),
                     {"X-Reference": row["request"]})] if state != "cancelled" else []
-    if state != "answered" and row["price"] and row["payment"] and row["state"] != "unpaid":
-        out += pay_back(context, row["requester"], row["price"], error or state, row["request"])
+    if state != "answered" and row["state"] != "unpaid":
+        owe(context, row["requester"], row["price"], error or state, row["request"], reference)
     return out
 
 
@@ -204,6 +210,8 @@ def answered(context: Context, message: Message) -> Sequence[Outgoing]:
     data = json_data(message, "id")
     reference = text(data, "id")
     row = context.db.execute("SELECT * FROM inferences WHERE reference = ?", (reference,)).fetchone()
+    if message.via == "job" and row is not None and row["round"]:
+        hear(context, row["round"], row["model"])
     reason = _why_not(context, message, row)
     if reason is not None:
         return stray(context, message, reference, reason)
@@ -217,7 +225,8 @@ def answered(context: Context, message: Message) -> Sequence[Outgoing]:
     extra: dict[str, object] = {name: data[name] for name in _EXTRA if name in data}
     if isinstance(result, str):
         return end(context, reference, "answered", result, None, extra)
-    return end(context, reference, "failed", None, str(error)[:2000], extra)
+    told = end(context, reference, "failed", None, str(error)[:2000], extra)
+    return [*pay(context, message, row["requester"]), *told]
 
 
 # --- cancelled ------------------------------------------------------------------------------------------
@@ -226,17 +235,17 @@ def cancel(context: Context, message: Message) -> Sequence[Outgoing]:
     given = json_data(message, "references")["references"]
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
         raise PoolError("references is no list of texts")
-    out: list[Outgoing] = []
-    count = 0
-    for row in _own(context, message.sender, given):
-        out += end(context, row["reference"], "cancelled", None, "cancelled")
-        count += 1
-    return [*out, reply(message, {"cancelled": count})] if message.via != "process" else out
+    own = _own(context, message.sender, given)
+    for row in own:
+        end(context, row["reference"], "cancelled", None, "cancelled")
+    out = pay(context, message)
+    return [*out, reply(message, {"cancelled": len(own)})] if message.via != "process" else out
 
 
 def _own(context: Context, requester: str, references: Iterable[str]) -> list[Row]:
+    """Those of them that wait for this requester, each once however often it is named."""
     found = []
-    for one in references:
+    for one in dict.fromkeys(references):
         row = context.db.execute("SELECT * FROM inferences WHERE reference = ? AND requester = ? AND "
                                  "state IN ('unpaid', 'queued', 'sent')", (one, requester)).fetchone()
         if row is not None:
@@ -244,11 +253,6 @@ def _own(context: Context, requester: str, references: Iterable[str]) -> list[Ro
     return found
 
 
-def nothing(context: Context, message: Message) -> Sequence[Outgoing]:
-    """Debit-Notice: the router's own Transfers, which name their reason themselves."""
-    return []
-
-
 HANDLERS: dict[str, Handler] = {
-    "Inference": ask, "Credit-Notice": paid, "Debit-Notice": nothing, "Inference-Response": answered,
-    "Cancel-Inference": cancel}
+    "Inference": ask, "Credit-Notice": paid, "Debit-Notice": debit_notice, "Transfer-Error": transfer_error,
+    "Inference-Response": answered, "Cancel-Inference": cancel}

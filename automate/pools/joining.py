@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from automate.errors import PoolError
 from automate.pools.exchange import Context
-from automate.pools.lookup import check_may, model_of, pool_data, pool_of, text
+from automate.pools.lookup import check_may, model_of, pool_data, pool_of, text, until_of
 from automate.pools.messages import Message, Outgoing, json_data, reply
 from automate.pools.store import Row
 
@@ -18,6 +18,10 @@ MOST_MODELS = 10_000
 """Models in one pool: so many are still paid by one message, however many others it causes."""
 _MOST = 2**26 - 1
 """Questions a data set can have so that any two leaderboard numbers can be told apart."""
+_MEANT = """SELECT pools.id FROM pools JOIN pool_models ON pool_models.pool = pools.id AND pool_models.model = ?1
+  WHERE pools.dataset = ?2 AND state = 'open' AND (end_time = ?3 OR (?3 > ?4 AND end_time > ?4))"""
+"""The pools that a Score-Response is about: those that end at its Until; what is counted up to a time that is yet to
+come holds for all that are open."""
 
 
 def join_pool(context: Context, message: Message) -> Sequence[Outgoing]:
@@ -95,13 +99,16 @@ def joined(context: Context, pool: Row) -> list[Row]:
 
 
 def ask_scores(pool: Row, models: Iterable[Row]) -> list[Outgoing]:
-    """A Score to the pool's data set for each model."""
-    return [Outgoing(pool["dataset"], "Score", row["process"], {"Model": row["process"]}) for row in models]
+    """A Score to the pool's data set for each model, of the questions that were there before the pool's end."""
+    until = str(pool["end_time"])
+    return [Outgoing(pool["dataset"], "Score", row["process"], {"Model": row["process"], "Until": until})
+            for row in models]
 
 
 def score_response(context: Context, message: Message) -> Sequence[Outgoing]:
-    """Tag Model, Data {"correct", "total", "unevaluated", "score", "progress"} and maybe "answered", "failed": the new
-    standing of the model in every pool of the data set that sends it, but settled ones.
+    """Tags Model and Until, Data {"correct", "total", "unevaluated", "score", "progress"} and maybe "answered",
+    "failed": the new standing of the model in the data set's pools that end then, and, where that is to come, in all
+    that are open: questions that are added after a pool's end are none of its.
 
     Raises PoolError: from anywhere else, a model that joined none of them, numbers that can't be.
     """
@@ -113,17 +120,16 @@ def score_response(context: Context, message: Message) -> Sequence[Outgoing]:
     answered = _count(data, "answered", total) if "answered" in data else total - failed - _left(data, total)
     if not correct <= answered <= total - failed:
         raise PoolError(f"a score of {correct} right, {answered} answered and {failed} failed of {total} can't be")
-    values = (_part(data, "score", correct, answered), _part(data, "progress", answered, total), correct, answered,
-              failed, total, context.now, message.id, model["id"], message.sender)
-    changed = context.db.execute(
-        "UPDATE pool_models SET score = ?, progress = ?, correct = ?, answered = ?, failed = ?, total = ?, updated = ?,"
-        " updated_by = ? WHERE model = ? AND pool IN (SELECT id FROM pools WHERE dataset = ? AND state = 'open')",
-        values).rowcount
-    if not changed:
+    pools = [row["id"] for row in context.db.execute(
+        _MEANT, (model["id"], message.sender, until_of(message), context.now))]
+    if not pools:
         raise PoolError(f"model {model['name']} is in no pool of this data set that is still to be paid")
-    context.db.execute(
-        "UPDATE pools SET updated = ? WHERE dataset = ? AND state = 'open' AND EXISTS"
-        " (SELECT 1 FROM pool_models WHERE pool = pools.id AND model = ?)", (context.now, message.sender, model["id"]))
+    values = (_part(data, "score", correct, answered), _part(data, "progress", answered, total), correct, answered,
+              failed, total, context.now, message.id, model["id"])
+    context.db.executemany(
+        "UPDATE pool_models SET score = ?, progress = ?, correct = ?, answered = ?, failed = ?, total = ?, updated = ?,"
+        " updated_by = ? WHERE model = ? AND pool = ?", [(*values, pool) for pool in pools])
+    context.db.executemany("UPDATE pools SET updated = ? WHERE id = ?", [(context.now, pool) for pool in pools])
     return ()
 
 

@@ -31,6 +31,8 @@ GENESIS = "genesis"
 DEFAULT = "default"
 """Name of the key that `pool keygen` makes unless told otherwise, and that commands use."""
 ADDRESS_LENGTH = 43
+_PRIME = (1 << 255) - 19
+_D = -121665 * pow(121666, -1, _PRIME) % _PRIME
 _LARGEST = 1 << 14
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -107,14 +109,27 @@ class Key:
         return as_dict(message) | {"Owner": _encoded(self._public), "Signature": _encoded(self._private.sign(text))}
 
 
+def has_small_order(public: bytes) -> bool:
+    """Whether a public key is one of the points of order 1, 2, 4 or 8, in whatever encoding: for these one signature
+    stands for many messages, and verification as in RFC 8032, section 5.1.7, doesn't refuse them.
+
+    On -x^2 + y^2 = 1 + d x^2 y^2 (RFC 8032, section 5.1) they are the points with y = 1 or -1 (orders 1 and 2), y = 0
+    (4), and those whose double has y = 0, that is x^2 = -y^2, so d y^4 + 2 y^2 = 1 (8). The sign of x is the top bit.
+    """
+    square = pow(int.from_bytes(public, "little") & ((1 << 255) - 1), 2, _PRIME)
+    return square in (0, 1) or (_D * square * square + 2 * square - 1) % _PRIME == 0
+
+
 def verified(raw: Mapping[str, object], via: Via) -> Message:
     """The proven `messages.Message` of a signed one. Raises PoolError: no or a wrong signature, Id or From that don't
     belong to the key (nothing of the message is trusted)."""
-    message = normalised(raw)
+    message = normalised(raw, via)
     public = _decoded(raw.get("Owner"), 32, "Owner (the public key)")
     signature = _decoded(raw.get("Signature"), 64, "Signature")
     if message.sender != _hash(public):
         raise _unproven("From is not the address of the key in Owner")
+    if has_small_order(public):
+        raise _unproven("the key in Owner is one that anybody can sign for")
     text = signed_text(message)
     if message.id != _hash(text, public):
         raise _unproven("Id is not the hash of this message: something in it was changed")

@@ -96,7 +96,7 @@ def rows(shown: Board) -> list[dict[str, object]]:
     return [{"model": one.process, "score": one.value, "rank": one.rank, "name": one.model,
              "participant": one.participant, "progress": one.progress, "accuracy": one.score, "correct": one.correct,
              "answered": one.answered, "failed": one.failed, "total": one.total, "low": one.low, "high": one.high,
-             "reward": one.reward} for one in shown.places]
+             "reward": None if one.reward is None else str(one.reward)} for one in shown.places]
 
 
 def _plain(db: Statements, sql: str, pool: str) -> list[Any]:

@@ -21,10 +21,11 @@ SHOWN = 20
 _REASON = 300
 _MOST_OCCURRENCES = 10**9
 _NUL = b"\\u0000"
-_INSERT = ("INSERT INTO questions (dataset, digest, context, question, options, result) VALUES (?, ?, ?, ?, ?, ?) "
-           "ON CONFLICT (dataset, digest) DO NOTHING")
+_INSERT = ("INSERT INTO questions (dataset, digest, context, question, options, result, added) "
+           "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (dataset, digest) DO NOTHING")
 
 Row = Mapping[str, object]
+_Values = tuple[str, str, str, str, str, str, int]
 
 
 @dataclass
@@ -94,11 +95,12 @@ def text_problem(text: object, longest: int) -> str | None:
 
 
 def take(db: Statements, dataset: str, kind: Kind, rows: Iterable[Row | BadRow], longest: int, *,
-         counted: bool = False) -> Loaded:
-    """Insert rows. counted: a row may say in `occurrence` which of several equal ones it is, as rows of a source that
-    comes in several messages must. Raises what `rows` raises; the caller's transaction undoes what was inserted."""
+         now: int, counted: bool = False) -> Loaded:
+    """Insert rows. now: when (ms). counted: a row may say in `occurrence` which of several equal ones it is, as rows of
+    a source that comes in several messages must. Raises what `rows` raises; the caller's transaction
+    undoes what was inserted."""
     loaded, digests = Loaded(), Digests(longest)
-    chunk: list[tuple[str, str, str, str, str, str]] = []
+    chunk: list[_Values] = []
     for number, raw in enumerate(rows, 1):
         try:
             question = question_of(kind, raw)
@@ -107,7 +109,7 @@ def take(db: Statements, dataset: str, kind: Kind, rows: Iterable[Row | BadRow],
             loaded.bad.append(raw if isinstance(raw, BadRow) else BadRow(number, str(error)))
             continue
         chunk.append((dataset, digest, question.context, question.question,
-                      orjson.dumps(question.options).decode(), question.result))
+                      orjson.dumps(question.options).decode(), question.result, now))
         if len(chunk) == CHUNK:
             _insert(db, chunk, loaded)
             chunk = []
@@ -115,7 +117,7 @@ def take(db: Statements, dataset: str, kind: Kind, rows: Iterable[Row | BadRow],
     return loaded
 
 
-def _insert(db: Statements, chunk: list[tuple[str, str, str, str, str, str]], loaded: Loaded) -> None:
+def _insert(db: Statements, chunk: list[_Values], loaded: Loaded) -> None:
     added = db.executemany(_INSERT, chunk).rowcount if chunk else 0
     loaded.added += added
     loaded.known += len(chunk) - added

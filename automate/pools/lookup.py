@@ -4,21 +4,26 @@ Never guesses: what could be several things is refused, with the choices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from automate.errors import PoolError
 from automate.pools.exchange import Context, Process
-from automate.pools.messages import Message, json_data
+from automate.pools.messages import Message, json_data, parse_json
 from automate.pools.store import Row, Statements
+
+EVER = 2**62
+"""Later than any time, in ms."""
 
 _POOL = "SELECT rowid AS seq, * FROM pools WHERE id = ?"
 _OF_DATASET = "SELECT rowid AS seq, * FROM pools WHERE dataset = ? ORDER BY start_time, rowid"
+_SHOWN = 10
+"""Pools that an error names: those with the most funds, so that many small ones hide none."""
 
 
 def pool_of(context: Context, given: str, *, open_only: bool = False) -> Row:
-    """The pool that a `dataset` field means: a pool id, or a data set (id or name) while that has one open pool.
+    """The pool that a `dataset` field means: a pool id, or a data set (id or name); see `pool_of_dataset`.
 
-    open_only: it must not be over either. Raises PoolError naming the choices.
+    open_only: it must not be over. Raises PoolError naming the choices.
     """
     row: Row | None = context.db.execute(_POOL, (given,)).fetchone()
     if row is None:
@@ -33,17 +38,43 @@ def _of_dataset(context: Context, given: str, open_only: bool) -> Row:
     dataset = context.process(given)
     if dataset is None or dataset.kind != "dataset":
         raise PoolError(f"there is no pool and no data set {given[:60]!r}", todo="Get-Pools lists all pools")
-    rows = context.db.execute(_OF_DATASET, (dataset.id,)).fetchall()
-    wanted = ("open",) if open_only else ("open", "over")
-    fitting = [row for row in rows if state_of(row, context.now) in wanted]
-    if len(fitting) == 1:
-        found: Row = fitting[0]
-        return found
+    states = ("open",) if open_only else ("open", "over")
+    return pool_of_dataset(context.db, dataset.id, dataset.name, context.now, states)
+
+
+def pool_of_dataset(db: Statements, dataset: str, name: str, now: int, states: Sequence[str], *,
+                    newest: bool = False) -> Row:
+    """The one pool of a data set (id, name) in the first of `states` that any is in. Open means not over.
+
+    newest: where none is in any of them, the one that was opened last. Raises PoolError: several, or none.
+    """
+    rows: list[Row] = db.execute(_OF_DATASET, (dataset,)).fetchall()
     if not rows:
-        raise PoolError(f"data set {dataset.name} has no pool", todo="fund one: a Transfer to the pool process with"
+        raise PoolError(f"data set {name} has no pool", todo="fund one: a Transfer to the pool process with"
                         " X-Dataset and X-Allocation")
-    named = ", ".join(f"{row['id']} ({state_of(row, context.now)})" for row in (fitting or rows)[-10:])
-    raise PoolError(f"data set {dataset.name} has {len(fitting) or 'no'} open pools: {named}", todo="name one by id")
+    for state in states:
+        fitting = [row for row in rows if state_of(row, now) == state]
+        if len(fitting) > 1:
+            raise PoolError(f"data set {name} has {len(fitting)} pools that are {state}: "
+                            f"{_choices(fitting, now)}", todo="name one by its id")
+        if fitting:
+            return fitting[0]
+    if newest:
+        return rows[-1]
+    raise PoolError(f"data set {name} has no pool that is {' or '.join(states)}: {_choices(rows, now)}",
+                    todo="name one by its id")
+
+
+def _choices(rows: Sequence[Row], now: int) -> str:
+    shown = sorted(rows, key=lambda row: (-row["funds"], row["start_time"], row["seq"]))[:_SHOWN]
+    more = f", and {len(rows) - len(shown)} with less funds" if len(rows) > len(shown) else ""
+    return ", ".join(f"{row['id']} ({state_of(row, now)}, {_age(row, now)})" for row in shown) + more
+
+
+def _age(pool: Row, now: int) -> str:
+    """When a pool ends or ended, in days."""
+    days = (now - int(pool["end_time"])) / 86_400_000
+    return f"ended {days:.1f} days ago" if days >= 0 else f"ends in {-days:.1f} days"
 
 
 def state_of(pool: Row, now: int) -> str:
@@ -83,11 +114,25 @@ def text(data: Mapping[str, object], field: str) -> str:
                     todo=f'send Data as a JSON object with "{field}"')
 
 
+def until_of(message: Message) -> int:
+    """The tag Until of Score and Score-Response: only questions added before it count (ms; without it all do).
+
+    Raises PoolError."""
+    given = message.tags.get("Until")
+    if given is None:
+        return EVER
+    if not (given.isascii() and given.isdigit() and len(given) < 19):
+        raise PoolError(f"the tag Until {given[:60]!r} is no time", todo="give milliseconds since 1970 as digits")
+    return int(given)
+
+
 def pool_data(message: Message) -> str:
-    """The pool that Data names: the id alone, as the spec's Leaderboard, or `dataset` in a JSON object."""
+    """The pool that Data names: the id alone, as the spec's Leaderboard (as JSON too), or `dataset` in an object."""
     plain = message.data.strip()
     if plain and not plain.startswith(("{", "[", '"')):
         return plain
+    if plain.startswith('"'):
+        return text({"dataset": parse_json(plain)}, "dataset")
     return text(json_data(message, "dataset"), "dataset")
 
 

@@ -20,6 +20,8 @@ Via = Literal["local", "http", "process", "job", "clock"]
 MOST_TAGS = 64
 TAG_LENGTH = 1024 * 1024
 """Of all tags of a message together, in characters."""
+HTTP_TAG_LENGTH = 64 * 1024
+"""The same, for what comes by HTTP."""
 DATA_LENGTH = 256 * 1024 * 1024
 _ROOT = frozenset({"Id", "From", "Owner", "Signature", "Target", "Tags", "Data", "Anchor", "Timestamp"})
 _ANSWERS = ("-Response", "-Error", "-Notice")
@@ -88,7 +90,7 @@ def _pairs(tags: object) -> Iterator[tuple[object, object]]:
         refuse("Tags is neither an array of {name, value} nor a map")
 
 
-def _tags_of(raw: Mapping[str, object]) -> dict[str, str]:
+def _tags_of(raw: Mapping[str, object], longest: int) -> dict[str, str]:
     """All tags, those at the root too. Raises PoolError."""
     found: dict[str, str] = {}
     for name, value in _pairs(raw.get("Tags")):
@@ -102,19 +104,19 @@ def _tags_of(raw: Mapping[str, object]) -> dict[str, str]:
             text = as_text(value, f"the field {name[:NAME_LENGTH]!r}")
             if found.setdefault(name, text) != text:
                 refuse(f"{name[:NAME_LENGTH]!r} is there twice, as a field and in Tags, with two values")
-    _check_tags(found)
+    _check_tags(found, longest)
     return found
 
 
-def _check_tags(tags: Mapping[str, str]) -> None:
+def _check_tags(tags: Mapping[str, str], longest: int) -> None:
     if len(tags) > MOST_TAGS:
         refuse(f"more than {MOST_TAGS} tags")
     for name in tags:
         if not name or name in _ROOT:
             refuse("a tag without a name" if not name else f"{name!r} is a field of the message, not a tag")
         check_line(name, "a tag's name")
-    if sum(map(len, tags.values())) > TAG_LENGTH:
-        refuse(f"tags of more than {TAG_LENGTH} characters", "send long text as Data")
+    if sum(map(len, tags.values())) > longest:
+        refuse(f"tags of more than {longest} characters", "send long text as Data")
     if not tags.get("Action"):
         refuse("no Action", "say what is to be done: a tag Action, such as Transfer or Join-Pool")
     check_line(tags["Action"], "Action")
@@ -140,7 +142,7 @@ def _time(value: object) -> int:
     return value
 
 
-def normalised(raw: Mapping[str, object]) -> Message:
+def normalised(raw: Mapping[str, object], via: Via = "local") -> Message:
     """A message from JSON, not proven yet. Takes Tags as an array of {name, value} or as a map, and, as ao.send does,
     any further root field as a tag (Action, Recipient, Quantity, X-...). Numbers become text, objects JSON.
 
@@ -155,8 +157,9 @@ def normalised(raw: Mapping[str, object]) -> Message:
     data = "" if given is None else as_text(given, "Data")
     if len(data) > DATA_LENGTH:
         refuse(f"Data of more than {DATA_LENGTH} characters", "load a file with 'flock-hpc pool dataset create'")
-    return Message(id=_named(raw, "Id"), sender=_named(raw, "From"), target=target, tags=_tags_of(raw), data=data,
-                   anchor=_named(raw, "Anchor"), timestamp=_time(raw.get("Timestamp")))
+    return Message(id=_named(raw, "Id"), sender=_named(raw, "From"), target=target, data=data,
+                   tags=_tags_of(raw, HTTP_TAG_LENGTH if via == "http" else TAG_LENGTH), anchor=_named(raw, "Anchor"),
+                   timestamp=_time(raw.get("Timestamp")))
 
 
 def signed_text(message: Message) -> bytes:

@@ -5,11 +5,12 @@ Never loads a model, and never takes a folder of this machine from anybody but i
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
 from automate.errors import PoolError
-from automate.names import check_name
+from automate.names import MAX_BYTES, name_problem
 from automate.pools.exchange import Context
 from automate.pools.ledger import is_address
 from automate.pools.lookup import text
@@ -17,6 +18,11 @@ from automate.pools.messages import Message, Outgoing, json_data, reply
 
 _HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _LONGEST = 4096
+_SCRIPT = ("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd")
+# Letters and marks by category that show nothing: fillers, joiners, variation selectors.
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_RULE = ("a name is letters and digits of any script, dots, dashes, underscores, plus signs and inner spaces; it begins"
+         f" with a letter or digit, has no two dots together, and {MAX_BYTES} bytes at most")
 _COLUMNS = "id, name, inference_process, data_tx, process, owner, added"
 
 
@@ -32,6 +38,7 @@ def add_model(context: Context, message: Message) -> Sequence[Outgoing]:
     check_place(place, local=message.via == "local" and context.trusted(message))
     if context.db.execute("SELECT 1 FROM models WHERE name = ?", (name,)).fetchone():
         raise PoolError(f"there is a model {name} already", todo="choose another name")
+    _check_room(context, message)
     owner = _owner(context, message, text(data, "owner") if data.get("owner") else message.sender)
     given = text(data, "inference_process") if data.get("inference_process") else context.router
     router = context.process(given)
@@ -51,18 +58,31 @@ def _owner(context: Context, message: Message, owner: str) -> str:
     return owner
 
 
+def _check_room(context: Context, message: Message) -> None:
+    """Raises PoolError where somebody has as many models as one may."""
+    most = context.settings.max_models
+    count = context.db.execute("SELECT COUNT(*) FROM models WHERE owner = ?", (message.sender,)).fetchone()[0]
+    if count >= most and not context.trusted(message):
+        raise PoolError(f"{message.sender} has {count} models; one owner may have {most} (pools.max_models)",
+                        todo="join with one of them, or ask the workspace's owner")
+
+
 def get_models(context: Context, message: Message) -> Sequence[Outgoing]:
     """All models, in the order of adding: the spec's columns, and process, owner, added (ms)."""
     rows = context.db.execute(f"SELECT {_COLUMNS} FROM models ORDER BY id").fetchall()  # noqa: S608
     return (reply(message, [dict(row) for row in rows]),)
 
 
+def _plain(character: str) -> bool:
+    """A letter, mark or digit of any script that can be seen, or one of ._-+ and space."""
+    seen = unicodedata.category(character) in _SCRIPT and not _UNSEEN.fullmatch(character)
+    return seen or character in "._-+ "
+
+
 def named(name: str, what: str = "model") -> str:
-    """A name that can stand for one thing only, and be a file's. Raises PoolError."""
-    try:
-        check_name(name, what)
-    except ValueError as error:
-        raise PoolError(str(error), todo="use letters, digits, dots, dashes and underscores") from None
+    """A name that can stand for one thing only, be a file's, and be shown and pasted anywhere. Raises PoolError."""
+    if not all(map(_plain, name)) or not name[:1].isalnum() or name_problem(name) is not None:
+        raise PoolError(f"{what} name {name[:60]!r} can't be used", todo=_RULE)
     if is_address(name) or (name.isascii() and name.isdigit()):
         raise PoolError(f"{what} name {name!r} could be taken for an id or a number", todo="choose another name")
     return name

@@ -23,9 +23,9 @@ FROM pools JOIN processes ON processes.id = pools.dataset ORDER BY start_time, p
 
 
 def get_pools(context: Context, message: Message) -> Sequence[Outgoing]:
-    """All pools, oldest first, with the spec's fields; `models` is how many joined. Times in ms."""
+    """All pools, oldest first, with the spec's fields; `models` is how many joined. Times in ms, funds as digits."""
     found = [{"id": row["id"], "dataset": row["dataset"], "dataset_name": row["dataset_name"], "funder": row["funder"],
-              "funds": row["funds"], "allocation": row["allocation"], "startTime": row["start_time"],
+              "funds": str(row["funds"]), "allocation": row["allocation"], "startTime": row["start_time"],
               "endTime": row["end_time"], "state": state_of(row, context.now), "models": row["models"]}
              for row in context.db.execute(_POOLS)]
     return (reply(message, found),)
@@ -44,8 +44,8 @@ def info(context: Context, message: Message) -> Sequence[Outgoing]:
                                   "ORDER BY created, rowid").fetchall()
     settings = context.settings
     data = {"name": context.me.name, "process": context.me.id, "token": context.token, "router": context.router,
-            "rules": list(RULES), "min_fund": settings.min_fund, "days": settings.days, "winners": settings.winners,
-            "grace": settings.grace, "datasets": [dict(row) for row in datasets]}
+            "rules": list(RULES), "min_fund": str(settings.min_fund), "days": settings.days,
+            "winners": settings.winners, "grace": settings.grace, "datasets": [dict(row) for row in datasets]}
     return (reply(message, data),)
 
 

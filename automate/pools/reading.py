@@ -57,7 +57,7 @@ def pools(exchange: Exchange, now: int) -> object:
 def pool(exchange: Exchange, now: int, id: str) -> object:
     """One pool: also its models (spec: participant, score, progress) with counts, and its payouts."""
     db = _db(exchange)
-    found = pool_id(db, id)
+    found = pool_id(db, id, now)
     models = _all(db, """
         SELECT m.id AS number, m.name AS model, m.process, j.participant, j.score, j.progress, j.correct, j.answered,
           j.failed, j.total, j.joined, j.updated
@@ -73,7 +73,7 @@ def leaderboard(exchange: Exchange, now: int, id: str) -> object:
     from automate.pools.leaderboard import board
 
     db = _db(exchange)
-    found = board(db, pool_id(db, id), now)
+    found = board(db, pool_id(db, id, now), now)
     return {**vars(found), "places": [dict(vars(place)) for place in found.places]}
 
 
@@ -153,7 +153,7 @@ def audit(exchange: Exchange, now: int, id: str) -> object:
     """`audit.audit` of a pool."""
     from automate.pools.audit import audit as trace
 
-    return trace(exchange, pool_id(_db(exchange), id), now)
+    return trace(exchange, pool_id(_db(exchange), id, now), now)
 
 
 def workers(exchange: Exchange, now: int) -> object:
@@ -169,7 +169,7 @@ def due(exchange: Exchange, now: int, dataset: str | None = None) -> object:
         SELECT e.dataset, d.name AS dataset_name, m.name AS model, m.process, m.data_tx, COUNT(*) AS rows, {COUNTS}
         FROM evaluations e JOIN models m ON m.id = e.model_id JOIN processes d ON d.id = e.dataset
         WHERE ? IS NULL OR e.dataset = ? GROUP BY e.dataset, e.model_id
-        HAVING SUM(e.state IN ('pending', 'started', 'expired')) > 0 ORDER BY d.name, m.id""", (found, found))  # noqa: S608
+        HAVING SUM(e.state IN ('pending', 'started')) > 0 ORDER BY d.name, m.id""", (found, found))  # noqa: S608
     waits: dict[tuple[object, object], Row] = {(row["dataset"], row["model"]): row for row in db.execute("""
         SELECT dataset, model, SUM(state = 'queued') AS queued, SUM(state = 'sent') AS sent
         FROM inferences WHERE state IN ('queued', 'sent') GROUP BY dataset, model""").fetchall()}
@@ -193,7 +193,7 @@ def find(exchange: Exchange, now: int, kind: str, given: str) -> object:
     if kind == "model":
         return _one(db, "SELECT process FROM models WHERE id = ?", (model_number(db, given),))["process"]
     finders: Mapping[str, Callable[[Statements, str], str]] = {
-        "pool": pool_id, "dataset": dataset_id, "account": named}
+        "pool": lambda db, given: pool_id(db, given, now), "dataset": dataset_id, "account": named}
     if kind not in finders:
         raise PoolError(f"nothing is called {kind!r} here", todo=f"ask for one of {', '.join([*finders, 'model'])}")
     return finders[kind](db, given)

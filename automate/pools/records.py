@@ -15,6 +15,9 @@ from automate.pools.store import Row, Statements
 
 KEEP = 64 * 1024
 """Data of more characters is kept as its size and digest once it is handled."""
+KEEP_TAGS = 4 * 1024
+"""Tags of a refused message of more characters, as JSON, are kept as size and digest of each long one."""
+_SHORT = 64
 FAULT = "a fault of flock-hpc: the message had no effect"
 """What a sender is told of a message that failed; the record has the kind and the place of the fault."""
 _INSERT = """INSERT INTO messages (id, sender, target, action, tags, data, size, digest, anchor, timestamp, received,
@@ -60,6 +63,18 @@ def settle(db: Statements, message_id: str, state: str, error: str | None, now: 
     """Say what became of a message."""
     db.execute("UPDATE messages SET state = ?, error = ?, handled = ?, data = CASE WHEN length(data) > ? THEN NULL "
                "ELSE data END WHERE id = ?", (state, error, now, KEEP, message_id))
+    if state in ("refused", "failed"):
+        long = db.execute("SELECT tags FROM messages WHERE id = ? AND length(tags) > ?",
+                          (message_id, KEEP_TAGS)).fetchone()
+        if long is not None:
+            db.execute("UPDATE messages SET tags = ? WHERE id = ?", (_cut(long["tags"]), message_id))
+
+
+def _cut(tags: str) -> str:
+    """Tags without their long values: what had no effect is no use to anybody, and would stay for ever."""
+    return orjson.dumps({name: value if len(value) <= _SHORT else
+                         f"[{len(value)} characters, SHA-256 {hashlib.sha256(value.encode()).hexdigest()}]"
+                         for name, value in orjson.loads(tags).items()}).decode()
 
 
 def waiting(db: Statements) -> bool:

@@ -23,7 +23,11 @@ _LONGEST_ID = 200
 _MOST_CHOICES = 256
 _MOST_TURNS = 64
 _ROLES = ("system", "user", "assistant")
-_WORD = re.compile(r"[A-Za-z0-9]+", re.ASCII)
+_WORD = re.compile(r"[^\W_]+")
+_LONG = 24
+"""Bytes of one word; longer runs, as in scripts without spaces, count as several: one for each 4 bytes."""
+_SPARSE = 16
+"""Bytes for each of which a text has at least one word, whatever it is made of."""
 
 Chat = tuple[Mapping[str, str], ...]
 
@@ -46,11 +50,18 @@ class Prompt:
 
 
 def price_of(price: PoolPrice, messages: Chat, max_tokens: int) -> int:
-    """prompt + token * (words + max_tokens); a word is a run of ASCII letters and digits."""
+    """prompt + token * (words + max_tokens). A word is a run of letters and digits of any script; one of more than 24
+    bytes (UTF-8) counts as a word for each 4 bytes, and a text at least as one for each 16 bytes."""
     if not price.token:
         return price.prompt
-    words = sum(len(_WORD.findall(one.get("content", ""))) for one in messages)
+    words = sum(_words(one.get("content", "")) for one in messages)
     return price.prompt + price.token * (words + max_tokens)
+
+
+def _words(text: str) -> int:
+    sizes = [len(run.encode("utf-8", "replace")) for run in _WORD.findall(text)]
+    counted = sum(1 if size <= _LONG else -(-size // 4) for size in sizes)
+    return max(counted, len(text.encode("utf-8", "replace")) // _SPARSE)
 
 
 def tokens_of(value: object, what: str = "max_tokens") -> int:

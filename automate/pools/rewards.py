@@ -27,7 +27,7 @@ def allocate_rewards(context: Context, message: Message) -> Sequence[Outgoing]:
     """Data {"dataset"} or a pool's id: pay a pool that is over.
 
     Raises PoolError before the end. A settled pool answers with what was paid. Where models are still being evaluated
-    it waits, up to `pools.grace` after the end; then what they have right counts.
+    it waits, up to the pool's grace after the end; then what they have right counts.
     """
     pool = pool_of(context, pool_data(message))
     check_may(context, message, pool)
@@ -56,7 +56,7 @@ def settle_pool(context: Context, message: Message) -> Sequence[Outgoing]:
         return (_answer(context, pool, asker, asked, already=True),)
     models = joined(context, pool)
     waiting = [row for row in models if not _final(row, int(str(note["since"])))]
-    until = pool["end_time"] + round(context.settings.grace * 1000)
+    until = pool["end_time"] + pool["grace"]
     if waiting and context.now < until:
         data = {"pool": pool["id"], "state": "over", "settled": False, "waiting": [row["process"] for row in waiting],
                 "reason": f"{len(waiting)} of {len(models)} models are not evaluated yet; rewards are paid when they "
@@ -67,10 +67,10 @@ def settle_pool(context: Context, message: Message) -> Sequence[Outgoing]:
 
 def settle(context: Context, pool: Row, models: Sequence[Row], message: Message, asker: str, asked: str,
            ) -> Sequence[Outgoing]:
-    """Close the pool, write its payouts, and send them."""
+    """Close the pool, write its payouts, and send them. A model that answered nothing is no standing."""
     standings = [Standing(row["model"], row["participant"], row["correct"], row["total"], row["joined"], row["seq"])
-                 for row in models]
-    due = RULES[pool["allocation"]](pool["funds"], standings, context.settings.winners)
+                 for row in models if row["answered"]]
+    due = RULES[pool["allocation"]](pool["funds"], standings, pool["winners"])
     closed = context.db.execute(
         "UPDATE pools SET state = ?, settled = ?, settled_by = ? WHERE id = ? AND state = 'open'",
         ("refunded" if due.refund else "paid", context.now, message.id, pool["id"])).rowcount
@@ -83,14 +83,14 @@ def settle(context: Context, pool: Row, models: Sequence[Row], message: Message,
 
 
 def settled(context: Context, pool: Row) -> dict[str, object]:
-    """What became of a settled pool's funds: sums, and each payout."""
+    """What became of a settled pool's funds: sums, and each payout; amounts as digits."""
     rows = context.db.execute(
         "SELECT kind, account, amount, rank, process AS model, name FROM payouts LEFT JOIN models"
         " ON models.id = payouts.model WHERE pool = ? ORDER BY payouts.id", (pool["id"],)).fetchall()
     sums = {kind: sum(row["amount"] for row in rows if row["kind"] == kind) for kind in ("reward", "dust", "refund")}
     return {"pool": pool["id"], "state": pool["state"], "settled": True, "allocation": pool["allocation"],
-            "funds": pool["funds"], "paid": sums["reward"], "dust": sums["dust"], "refund": sums["refund"],
-            "payouts": [dict(row) for row in rows]}
+            "funds": str(pool["funds"]), "paid": str(sums["reward"]), "dust": str(sums["dust"]),
+            "refund": str(sums["refund"]), "payouts": [dict(row) | {"amount": str(row["amount"])} for row in rows]}
 
 
 def debit_notice(context: Context, message: Message) -> Sequence[Outgoing]:

@@ -18,12 +18,15 @@ METHODS = ("generate", "loglikelihood")
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,119}\Z", re.ASCII)
 _ADDRESS = re.compile(r"[A-Za-z0-9_-]{43}\Z", re.ASCII)
 _LONGEST_TIME = 10**15
+LONGEST_PROMPT = 1024 * 1024
+"""Of the prompt in a record, in bytes."""
 
 
 @dataclass(frozen=True)
 class Work:
     """One line of work.jsonl. `messages`: the chat; see kinds.base.Asked for method, choices, max_tokens.
 
+    `most_tokens`: how many were paid for, where tokens have a price: no more are asked for, whoever says so.
     `workers`: what setMaxTokens and setSystemPrompt said of workers by address ({"max_tokens", "system_prompt"}) is in
     round.json, as it holds for many lines."""
 
@@ -33,13 +36,15 @@ class Work:
     method: str
     choices: tuple[str, ...]
     max_tokens: int | None
+    most_tokens: int | None = None
 
 
 @dataclass(frozen=True)
 class Answer:
     """One record of a job: an answer (`result`, or `error` after the job's own retries), with the worker that gave it.
 
-    scores: log-probabilities of the choices, in their order (loglikelihood only). Times in ms."""
+    scores: log-probabilities of the choices, in their order (loglikelihood only). Times in ms. prompt: the chat that
+    was really asked, as JSON, where it is not the line's own (setSystemPrompt)."""
 
     reference: str
     result: str | None
@@ -48,6 +53,7 @@ class Answer:
     ended: int
     scores: tuple[float, ...] = ()
     error: str | None = None
+    prompt: str | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,8 @@ def answer_of(record: Mapping[str, object], longest: int = 256 * 1024) -> Answer
     if result is None and error is None:
         raise ValueError("neither result nor error")
     return Answer(_text(record, "reference", 200), result, check_worker(record.get("worker")),
-                  _time(record, "started"), _time(record, "ended"), _scores(record.get("scores")), error)
+                  _time(record, "started"), _time(record, "ended"), _scores(record.get("scores")), error,
+                  _maybe(record, "prompt", LONGEST_PROMPT))
 
 
 def worker_of(record: Mapping[str, object]) -> WorkerLine:
@@ -175,13 +182,19 @@ def work_of(record: Mapping[str, object]) -> Work:
     if not isinstance(chat, list | tuple) or not chat or not all(
             isinstance(one, dict) and all(isinstance(text, str) for text in one.values()) for one in chat):
         raise ValueError("messages is no chat")
-    method, tokens = _text(record, "method", 40), record.get("max_tokens")
+    method = _text(record, "method", 40)
     if method not in METHODS:
         raise ValueError("method is neither 'generate' nor 'loglikelihood'")
-    if tokens is not None and (type(tokens) is not int or tokens < 1):
-        raise ValueError("max_tokens is no number from 1 on")
     return Work(_text(record, "reference", 200), _text(record, "model", 200), tuple(chat), method,
-                _texts(record.get("choices"), "choices"), tokens)
+                _texts(record.get("choices"), "choices"), _tokens(record, "max_tokens"),
+                _tokens(record, "most_tokens"))
+
+
+def _tokens(record: Mapping[str, object], name: str) -> int | None:
+    value = record.get(name)
+    if value is not None and (type(value) is not int or value < 1):
+        raise ValueError(f"{name} is no number from 1 on")
+    return value
 
 
 def spec_of(record: Mapping[str, object] | None) -> RoundSpec:

@@ -5,9 +5,10 @@ Never runs a model. A job reads `work.jsonl` and appends record files; nobody bu
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -47,12 +48,12 @@ class HandedIn:
     bad: tuple[str, ...] = ()
 
 
-def _tell(exchange: Exchange, action: str, name: str, data: dict[str, object]) -> Receipt:
-    """A message about a round to the router; the same for the same round and action, so that twice is once."""
-    made = Message(process_id(action, name), exchange.owner, exchange.router, {"Action": action, "Round": name},
+def _tell(exchange: Exchange, action: str, name: str, data: dict[str, object], *pages: str) -> Receipt:
+    """A message about a round to the router; the same for the same round, action and page, so that twice is once."""
+    made = Message(process_id(action, name, *pages), exchange.owner, exchange.router, {"Action": action, "Round": name},
                    json.dumps({"round": name} | data), via="job")
     receipt = exchange.receive([made])[0]
-    if receipt.state != "handled":
+    if receipt.state != "handled" and not (pages and receipt.replayed):
         raise PoolError(receipt.error or f"{action} was not taken", where=f"round {name}")
     return receipt
 
@@ -95,11 +96,18 @@ def make_round(exchange: Exchange, places: PoolPlaces, *, limit: int | None = No
         places.answers(spec.name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError.of(error, places.answers(spec.name), "make a round's folder") from error
-    replace_file(places.work(spec.name), (orjson.dumps(work_record(_work(row)), option=orjson.OPT_APPEND_NEWLINE)
-                                          for row in rows))
+    replace_file(places.work(spec.name), (orjson.dumps(work_record(_work(exchange, row)),
+                                                       option=orjson.OPT_APPEND_NEWLINE) for row in rows))
     write_json(places.round_spec(spec.name), spec_record(spec))
     _tell(exchange, "Round-Made", spec.name, {"references": [row["reference"] for row in rows]})
     return spec
+
+
+# Data sets that a pool waits for come first; and among them, as among the others, nobody is behind another's queue.
+_QUEUE = """SELECT i.* FROM (SELECT rowid AS place, received, requester IN (SELECT dataset FROM pools WHERE
+    state = 'open') AS pooled, row_number() OVER (PARTITION BY requester ORDER BY received, rowid) AS turn
+    FROM inferences WHERE state = 'queued'{where}) n JOIN inferences i ON i.rowid = n.place
+  ORDER BY n.pooled DESC, n.turn, n.received, n.place LIMIT ?"""
 
 
 def _waiting(exchange: Exchange, limit: int | None, models: Sequence[str] | None) -> list[Row]:
@@ -107,8 +115,7 @@ def _waiting(exchange: Exchange, limit: int | None, models: Sequence[str] | None
     if models is not None:
         values = [str(model_of(db, one)["name"]) for one in models]
         where = f" AND model IN ({', '.join('?' * len(values))})"
-    sql = f"SELECT * FROM inferences WHERE state = 'queued'{where} ORDER BY received, rowid LIMIT ?"  # noqa: S608
-    return db.execute(sql, (*values, -1 if limit is None else limit)).fetchall()
+    return db.execute(_QUEUE.format(where=where), (*values, -1 if limit is None else limit)).fetchall()
 
 
 def _name(exchange: Exchange, now: int, rows: Sequence[Row]) -> str:
@@ -121,9 +128,11 @@ def _name(exchange: Exchange, now: int, rows: Sequence[Row]) -> str:
     raise PoolError("no name for another round")
 
 
-def _work(row: Row) -> Work:
+def _work(exchange: Exchange, row: Row) -> Work:
+    paid = row["price"] and exchange.settings.price.token
     return Work(row["reference"], row["model"], tuple(json.loads(row["prompt"])), row["method"],
-                tuple(json.loads(row["choices"])), row["max_tokens"])
+                tuple(json.loads(row["choices"])), row["max_tokens"],
+                (row["max_tokens"] or exchange.settings.max_tokens) if paid else None)
 
 
 def _wishes(exchange: Exchange) -> list[str]:
@@ -187,24 +196,54 @@ def _hand_in(exchange: Exchange, places: PoolPlaces, name: str) -> HandedIn:
     return HandedIn(name, taken.answers, taken.strays, left, taken.broken, tuple(taken.named))
 
 
-def give_up(exchange: Exchange, places: PoolPlaces, name: str) -> int:
+def give_up(exchange: Exchange, places: PoolPlaces, name: str, *, why: str = "",
+            hopeless: Mapping[str, str] | None = None) -> int:
     """A round whose job is over: what has no answer goes back to the queue (it is asked again); how many.
 
-    What it has answered is handed in first. A round that is done: 0. Raises PoolError for one that was never made.
+    What it has answered is handed in first. `why` is written beside the round. `hopeless`: models of which no server
+    starts, with the reason: what is for them has failed. A round that is done: 0. Raises PoolError for one that was
+    never made.
     """
     if not _made(exchange, name):
         raise PoolError(f"there is no round {name!r}", todo="'flock-hpc pool evaluate' makes one")
     if places.round(name).is_dir() and not places.done(name).exists():
         Round(exchange, places, name).hand_in()
     left = _left(exchange, name)
-    _close(exchange, places, name, "given up" if left else "answered")
+    _close(exchange, places, name, "given up" if left else "answered", why if left else "", hopeless)
     return left
 
 
-def _close(exchange: Exchange, places: PoolPlaces, name: str, state: str) -> None:
-    _tell(exchange, "Round-Over", name, {})
+def fail_unserved(exchange: Exchange, models: Mapping[str, str]) -> int:
+    """What waits for these models (name -> why they can't be served) has failed; how many inferences."""
+    db, ended = exchange.store.db, 0
+    sql = "SELECT count(*) FROM inferences WHERE model = ? AND state = 'queued' AND worker IS NULL"
+    while waits := {name: count for name in models if (count := int(db.execute(sql, (name,)).fetchone()[0]))}:
+        last = db.execute("SELECT max(seq) FROM messages").fetchone()[0]
+        _tell(exchange, "No-Server", str(last), {"models": {name: models[name] for name in waits}})
+        left = sum(int(db.execute(sql, (name,)).fetchone()[0]) for name in waits)
+        ended += sum(waits.values()) - left
+        if left >= sum(waits.values()):
+            break
+    return ended
+
+
+def _close(exchange: Exchange, places: PoolPlaces, name: str, state: str, why: str = "",
+           hopeless: Mapping[str, str] | None = None) -> None:
+    _over(exchange, name, {"hopeless": dict(hopeless)} if hopeless else {})
     if places.round(name).is_dir() and not places.done(name).exists():
-        write_json(places.done(name), {"round": name, "state": state})
+        write_json(places.done(name), {"round": name, "state": state} | ({"why": why} if why else {}))
+
+
+def _over(exchange: Exchange, name: str, more: dict[str, object]) -> None:
+    """Round-Over, page by page, until nothing is left of the round. A page that was refused long ago is passed over."""
+    for page in itertools.count():
+        before = _left(exchange, name)
+        receipt = _tell(exchange, "Round-Over", name, {"page": page} | more, str(page))
+        left = _left(exchange, name)
+        if left == 0 and receipt.state == "handled":
+            return
+        if left == before and not receipt.replayed:
+            raise PoolError(f"{left} inferences of it don't end", where=f"round {name}")
 
 
 def _nobody() -> Process:

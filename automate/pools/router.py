@@ -7,13 +7,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from automate.errors import PoolError
-from automate.pools import inferences, workers
+from automate.pools import inferences, withdrawing, workers
 from automate.pools.exchange import Context, Handler
 from automate.pools.inferences import end
 from automate.pools.lookup import text
 from automate.pools.messages import Message, Outgoing, json_data, reply
+from automate.pools.refunds import pay
 from automate.pools.workers import assign
 from automate.pools.workers import least as least
+
+PAGE = 10_000
+"""Inferences that one Round-Over ends."""
 
 
 def info(context: Context, message: Message) -> Sequence[Outgoing]:
@@ -48,31 +52,58 @@ def round_made(context: Context, message: Message) -> Sequence[Outgoing]:
 
 
 def round_over(context: Context, message: Message) -> Sequence[Outgoing]:
-    """Round-Over {round}: its job answers no more. What has no answer waits again; what as many jobs as pools.attempts
-    began and never answered has failed."""
+    """Round-Over {round, hopeless?}: its job answers no more. What has no answer waits again; what as many jobs as
+    pools.attempts had a server for and never answered has failed, and what is for a model of `hopeless` (model -> why
+    no server of it starts) has at once: whoever asked may ask again. Up to PAGE of them at a time: it is sent until
+    none is left."""
     _job(message)
-    name = text(json_data(message, "round"), "round")
+    data = json_data(message, "round")
+    name, hopeless = text(data, "round"), _reasons(data.get("hopeless", {}))
     context.db.execute("UPDATE workers SET unregistered = ?, workload = 0 WHERE fleet = ? AND unregistered IS NULL",
                        (context.now, name))
     context.db.execute("UPDATE wishes SET done = ?, outcome = outcome || ' ended without a server of it' WHERE "
                        "done IS NULL AND outcome = ?", (context.now, f"round {name}"))
-    rows = context.db.execute("SELECT reference, begun, tries, model FROM inferences WHERE round = ? AND "
-                              "state = 'sent'", (name,)).fetchall()
+    rows = context.db.execute(
+        "SELECT reference, tries, model, EXISTS (SELECT 1 FROM rounds r WHERE r.round = i.round AND r.model = i.model) "
+        "AS served FROM inferences i WHERE round = ? AND state = 'sent' ORDER BY rowid LIMIT ?",
+        (name, PAGE)).fetchall()
     out: list[Outgoing] = []
     for row in rows:
-        if row["begun"] is not None and row["tries"] >= context.settings.attempts:
+        if row["model"] in hopeless:
+            out += end(context, row["reference"], "failed", None, hopeless[row["model"]])
+            continue
+        if row["served"] and row["tries"] >= context.settings.attempts:
             out += end(context, row["reference"], "failed", None, f"{row['tries']} jobs ended without an answer")
             continue
-        lost = 0 if row["begun"] is not None else 1
+        lost = 0 if row["served"] else 1
         context.db.execute("UPDATE inferences SET state = 'queued', round = NULL, begun = NULL, tries = tries - ? "
-                           "WHERE reference = ?", (lost, row["reference"]))
+                           "WHERE reference = ? AND state = 'sent'", (lost, row["reference"]))
     for model in sorted({str(row["model"]) for row in rows}):
         assign(context, model)
-    return out
+    return [*pay(context, message), *out]
+
+
+def _reasons(given: object) -> dict[str, str]:
+    """Why no server of a model starts, by model. Raises PoolError."""
+    if not isinstance(given, dict) or not all(isinstance(why, str) for why in given.values()):
+        raise PoolError("expected a JSON object of models and reasons")
+    return {str(model): why[:2000] for model, why in given.items()}
+
+
+def no_server(context: Context, message: Message) -> Sequence[Outgoing]:
+    """No-Server {models: {model: reason}}: what waits for a model that can't be served has failed; whoever asked may
+    ask again. Up to PAGE of each model at a time."""
+    _job(message)
+    out: list[Outgoing] = []
+    for model, why in _reasons(json_data(message, "models")["models"]).items():
+        for row in context.db.execute("SELECT reference FROM inferences WHERE model = ? AND state = 'queued' AND "
+                                      "worker IS NULL ORDER BY rowid LIMIT ?", (model, PAGE)).fetchall():
+            out += end(context, row["reference"], "failed", None, why)
+    return [*pay(context, message), *out]
 
 
 HANDLERS: dict[str, Handler] = {**workers.HANDLERS, **inferences.HANDLERS, "Info": info, "Round-Made": round_made,
-                                "Round-Over": round_over}
+                                "Round-Over": round_over, "No-Server": no_server, "Withdraw": withdrawing.from_router}
 """Register-Worker, Unregister-Worker, Inference, Inference-Response, loadModel (and setModel), setMaxTokens,
-setSystemPrompt, Credit-Notice (a paid Inference), Debit-Notice, Cancel-Inference, Get-Workers, Info; Round-Made and
-Round-Over of rounds.py."""
+setSystemPrompt, Credit-Notice (a paid Inference), Debit-Notice, Transfer-Error, Cancel-Inference, Get-Workers, Info,
+Withdraw; Round-Made, Round-Over and No-Server of rounds.py."""

@@ -22,8 +22,9 @@ ACTIONS = ("Evaluate", "Update-Leaderboard", "Allocate-Rewards")
 """In this order: what was answered since is on the leaderboard before rewards are paid by it."""
 _TARGETS = {
     "Evaluate": "SELECT p.id FROM processes p WHERE p.kind = 'dataset' AND p.ready AND (EXISTS (SELECT 1 FROM "
-                "evaluations e WHERE e.dataset = p.id AND e.state = 'pending') OR EXISTS (SELECT 1 FROM evaluations e "
-                "WHERE e.dataset = p.id AND e.state = 'started')) AND ?1 ORDER BY p.created, p.id",
+                "pools o JOIN pool_models pm ON pm.pool = o.id JOIN evaluations e ON e.model_id = pm.model WHERE "
+                "o.dataset = p.id AND o.state = 'open' AND e.dataset = p.id AND e.state = 'pending') OR EXISTS (SELECT "
+                "1 FROM evaluations e WHERE e.dataset = p.id AND e.state = 'started')) AND ?1 ORDER BY p.created, p.id",
     "Update-Leaderboard": "SELECT id FROM pools WHERE state = 'open' AND ?1 AND EXISTS (SELECT 1 FROM pool_models "
                           "WHERE pool = id) ORDER BY start_time, id",
     "Allocate-Rewards": "SELECT id FROM pools WHERE state = 'open' AND end_time <= ?1 ORDER BY end_time, id",
@@ -58,7 +59,8 @@ def _messages(exchange: Exchange, action: str, now: int) -> Iterator[Message]:
 
 def due(exchange: Exchange, now: int) -> list[Message]:
     """The clock's messages since the last tick, once, also after a week of sleep: Evaluate for each data set with rows
-    that wait or are under way, Update-Leaderboard for each open pool with models (it asks for all of them),
+    that wait, of a model in an open pool, or are under way,
+    Update-Leaderboard for each open pool with models (it asks for all of them),
     Allocate-Rewards for each pool that is over. Ids come from job and turn: the same turn twice has effect once.
     """
     return [message for action in ACTIONS for message in _messages(exchange, action, now)]

@@ -68,6 +68,7 @@ CREATE TABLE models (
   owner TEXT NOT NULL,
   added INTEGER NOT NULL
 );
+CREATE INDEX models_owner ON models (owner);
 
 CREATE TABLE pools (
   id TEXT PRIMARY KEY,
@@ -75,6 +76,8 @@ CREATE TABLE pools (
   funder TEXT NOT NULL,
   funds INTEGER NOT NULL CHECK (funds > 0),
   allocation TEXT NOT NULL,
+  winners INTEGER NOT NULL CHECK (winners >= 1),
+  grace INTEGER NOT NULL CHECK (grace >= 0),
   start_time INTEGER NOT NULL,
   end_time INTEGER NOT NULL CHECK (end_time > start_time),
   state TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'paid', 'refunded')),
@@ -122,8 +125,10 @@ CREATE TABLE questions (
   question TEXT NOT NULL,
   options TEXT NOT NULL,
   result TEXT NOT NULL,
+  added INTEGER NOT NULL,
   UNIQUE (dataset, digest)
 );
+CREATE INDEX questions_added ON questions (dataset, added);
 CREATE VIEW datasets AS
   SELECT id, context, question, options ->> 0 AS answerA, options ->> 1 AS answerB, options ->> 2 AS answerC, result
   FROM questions WHERE json_array_length(options) = 3;
@@ -160,7 +165,8 @@ CREATE TABLE attempts (
   answer TEXT,
   worker TEXT,
   message TEXT,
-  payment TEXT
+  payment TEXT,
+  prompt TEXT
 ) STRICT;
 CREATE INDEX attempts_evaluation ON attempts (evaluation);
 CREATE INDEX attempts_payment ON attempts (payment) WHERE outcome = 'started';
@@ -206,11 +212,33 @@ CREATE TABLE inferences (
   ended INTEGER,
   result TEXT
 ) STRICT;
+CREATE TABLE rounds (
+  round TEXT NOT NULL,
+  model TEXT NOT NULL,
+  heard INTEGER NOT NULL,
+  PRIMARY KEY (round, model)
+) STRICT;
 CREATE INDEX inferences_unpaid ON inferences (requester, payment) WHERE state = 'unpaid';
 CREATE INDEX inferences_worker ON inferences (worker) WHERE state IN ('queued', 'sent');
 CREATE INDEX inferences_queue ON inferences (state, received);
 CREATE INDEX inferences_round ON inferences (round);
+CREATE INDEX inferences_waiting ON inferences (requester, price) WHERE state IN ('unpaid', 'queued', 'sent');
 CREATE UNIQUE INDEX inferences_request ON inferences (requester, dataset, model, request);
+
+CREATE TABLE refunds (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  inference TEXT UNIQUE REFERENCES inferences (reference),
+  recipient TEXT NOT NULL,
+  amount INTEGER NOT NULL CHECK (amount > 0),
+  reason TEXT NOT NULL,
+  reference TEXT NOT NULL DEFAULT '',
+  state TEXT NOT NULL DEFAULT 'owed' CHECK (state IN ('owed', 'sent', 'paid')),
+  batch TEXT,
+  error TEXT,
+  made INTEGER NOT NULL
+) STRICT;
+CREATE INDEX refunds_owed ON refunds (recipient) WHERE state = 'owed';
+CREATE INDEX refunds_batch ON refunds (batch);
 
 CREATE TABLE wishes (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -219,6 +247,13 @@ CREATE TABLE wishes (
   asked INTEGER NOT NULL,
   done INTEGER,
   outcome TEXT
+) STRICT;
+
+CREATE TABLE turns (
+  dataset TEXT NOT NULL REFERENCES processes (id),
+  model INTEGER NOT NULL REFERENCES models (id),
+  turn INTEGER NOT NULL,
+  PRIMARY KEY (dataset, model)
 ) STRICT;
 
 CREATE TABLE ticks (job TEXT PRIMARY KEY, last INTEGER NOT NULL) STRICT;

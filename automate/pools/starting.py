@@ -1,14 +1,16 @@
 """Evaluate: which rows are asked next, in which messages to the router, and what that costs.
 
-Never starts more than the data set can pay, and never lets one model starve another."""
+Never starts more than the data set can pay, and never lets one participant starve another."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from automate.errors import PoolError
+from automate.pools import outsiders
 from automate.pools.exchange import Context
 from automate.pools.keys import process_id
 from automate.pools.kinds.base import Kind, Question
@@ -17,13 +19,15 @@ from automate.pools.ledger import balance
 from automate.pools.lookup import model_of
 from automate.pools.messages import Message, Outgoing, parse_json
 from automate.pools.requests import Chat, Prompt, price_of
-from automate.pools.store import Row
+from automate.pools.store import Row, Statements
+from automate.pools.turns import Waiting, order, remember, waiting
 
 GROUP = 200
 """Most prompts in one message to the router."""
 GROUP_LENGTH = 1_000_000
 """Most characters of prompts in one message to the router, but for a single one."""
-MOST = 1_000_000
+MOST = 10_000
+"""Inferences that one Evaluate starts; who asks for more is told that it was so many."""
 _ROWS = """SELECT e.id, e.prompt, e.attempts, m.name AS model, q.context, q.question, q.options, q.result
   FROM evaluations e JOIN models m ON m.id = e.model_id JOIN questions q ON q.id = e.dataset_id
   WHERE e.dataset = ? AND e.model_id = ? AND e.state = 'pending' ORDER BY e.id LIMIT ?"""
@@ -31,63 +35,62 @@ _ROWS = """SELECT e.id, e.prompt, e.attempts, m.name AS model, q.context, q.ques
 
 @dataclass(frozen=True)
 class Due:
-    """One row to be asked now."""
+    """One row to be asked now. number: of the model."""
 
     evaluation: int
     model: str
     attempt: int
     prompt: Prompt
     price: int
+    number: int = 0
 
 
 def limit_of(message: Message, default: int) -> int:
-    """Data as a limit. Raises PoolError."""
+    """Data as a limit, MOST at most. Raises PoolError."""
     given = message.data.strip()
     if not given:
-        return default
+        return min(default, MOST)
     value = parse_json(given)
     if isinstance(value, dict):
         value = value.get("limit", default)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         value = int(value)
-    if type(value) is not int or not 1 <= value <= MOST:
+    if type(value) is not int or not 1 <= value < 10**9:
         raise PoolError(f"the limit is no whole number from 1 to {MOST}", todo="send it as Data, or no Data")
-    return value
+    return min(value, MOST)
 
 
-def shares(pending: dict[int, int], limit: int) -> dict[int, int]:
-    """How many rows of each model: as equal as may be; what can't be shared goes to those that have most to do."""
-    out: dict[int, int] = {}
-    left = limit
-    for place, model in enumerate(sorted(pending, key=lambda model: (pending[model], -model))):
-        out[model] = min(pending[model], left // (len(pending) - place))
-        left -= out[model]
-    return {model: count for model, count in out.items() if count}
+def settled(db: Statements, dataset: str) -> dict[int, bool]:
+    """Of each model in a pool of a data set, whether all of these pools are settled: nobody waits for its answers."""
+    rows = db.execute("SELECT pm.model, MIN(p.state <> 'open') FROM pool_models pm JOIN pools p ON p.id = pm.pool "
+                      "WHERE p.dataset = ? GROUP BY pm.model", (dataset,)).fetchall()
+    return {int(row[0]): bool(row[1]) for row in rows}
 
 
-def take(context: Context, limit: int, model: str | None) -> Iterator[Due]:
-    """The pending rows that are next, in turns of the models."""
-    rows = context.db.execute("SELECT model_id, count(*) FROM evaluations WHERE dataset = ? AND state = 'pending' "
-                              "GROUP BY model_id", (context.me.id,)).fetchall()
-    pending = {int(row[0]): int(row[1]) for row in rows}
+def due_models(context: Context, models: Sequence[Waiting], model: str | None, clock: bool) -> list[Waiting]:
+    """Of the models that wait: `model`, else those in an open pool, and, unless the clock asks, those in no pool."""
     if model is not None:
         wanted = int(model_of(context.db, model)["id"])
-        pending = {wanted: pending[wanted]} if wanted in pending else {}
-    kind = kind_of(context)
-    found = {number: context.db.execute(_ROWS, (context.me.id, number, count)).fetchall()
-             for number, count in shares(pending, limit).items()}
-    for turn in range(max(map(len, found.values()), default=0)):
-        for number in sorted(found):
-            if turn < len(found[number]):
-                yield _due(context, kind, found[number][turn])
+        return [one for one in models if one.model == wanted]
+    over = settled(context.db, context.me.id)
+    return [one for one in models if not over.get(one.model, clock)]
 
 
-def _due(context: Context, kind: Kind, row: Row) -> Due:
+def take(context: Context, models: Sequence[Waiting], limit: int) -> Iterator[Due]:
+    """The pending rows that are next, in turns of the participants."""
+    kind, numbers = kind_of(context), list(order(models, limit))
+    found = {number: iter(context.db.execute(_ROWS, (context.me.id, number, count)).fetchall())
+             for number, count in Counter(numbers).items()}
+    for number in numbers:
+        yield _due(context, kind, number, next(found[number]))
+
+
+def _due(context: Context, kind: Kind, number: int, row: Row) -> Due:
     asked = kind.ask(Question(row["context"], row["question"], tuple(json.loads(row["options"])), row["result"]))
     chat: Chat = tuple(json.loads(row["prompt"]))
     prompt = Prompt(str(row["id"]), context.me.id, chat, asked.method, asked.choices, asked.max_tokens)
     return Due(row["id"], row["model"], row["attempts"] + 1, prompt,
-               price_of(context.settings.price, chat, asked.max_tokens))
+               price_of(context.settings.price, chat, asked.max_tokens), number)
 
 
 def affordable(due: Iterator[Due], money: int) -> tuple[list[Due], int]:
@@ -101,9 +104,14 @@ def affordable(due: Iterator[Due], money: int) -> tuple[list[Due], int]:
     return out, 0
 
 
-def start(context: Context, message: Message, limit: int, model: str | None) -> tuple[list[Outgoing], int, int]:
+def start(context: Context, message: Message, limit: int) -> tuple[list[Outgoing], int, int]:
     """Start rows; the messages to send, how many were started, what the next one lacks in money (0: nothing)."""
-    rows, lacking = affordable(take(context, limit, model), balance(context.db, context.me.id))
+    line, last = waiting(context.db, context.me.id)
+    models = due_models(context, line, message.tags.get("Model"), message.via == "clock")
+    if models and outsiders.is_one(context, context.me):
+        limit = min(limit, outsiders.room(context))
+    rows, lacking = affordable(take(context, models, limit), balance(context.db, context.me.id))
+    remember(context.db, context.me.id, models, last, [one.number for one in rows])
     out: list[Outgoing] = []
     for number, group in enumerate(groups(rows)):
         out += _send(context, message, process_id("group", message.id, str(number)), group)

@@ -30,7 +30,8 @@ def least(workloads: Mapping[str, int]) -> str | None:
 def assign(context: Context, model: str) -> int:
     """Give what waits without a worker to the model's workers, each to the one with the least workload; how many.
 
-    Workers of a round's fleet are left out: the fleet hands out the round's own work.
+    Workers of a round's fleet are left out: the fleet hands out the round's own work. To be given to a worker is no
+    attempt: rounds ask, and the time of an answer runs from when a round has a server.
     """
     rows = context.db.execute("SELECT address, workload FROM workers WHERE model = ? AND unregistered IS NULL "
                               "AND fleet = ''", (model,)).fetchall()
@@ -44,8 +45,8 @@ def assign(context: Context, model: str) -> int:
     for row in waiting:
         load, address = heap[0]
         heapq.heapreplace(heap, (load + 1, address))
-        given.append((address, context.now, row["reference"]))
-    context.db.executemany("UPDATE inferences SET worker = ?, begun = ? WHERE reference = ?", given)
+        given.append((address, row["reference"]))
+    context.db.executemany("UPDATE inferences SET worker = ? WHERE reference = ?", given)
     context.db.executemany("UPDATE workers SET workload = ? WHERE address = ?", heap)
     return len(given)
 
@@ -58,11 +59,23 @@ def lighten(context: Context, worker: str | None) -> None:
 
 def release(context: Context, worker: str) -> int:
     """What a worker has in flight goes back to the queue; what a round's job has stays with that job. How many."""
-    count = context.db.execute(
-        "UPDATE inferences SET worker = NULL, begun = CASE WHEN state = 'sent' THEN begun END "
-        "WHERE worker = ? AND state IN ('queued', 'sent')", (worker,)).rowcount
+    count = context.db.execute("UPDATE inferences SET worker = NULL WHERE worker = ? AND state IN ('queued', 'sent')",
+                               (worker,)).rowcount
     context.db.execute("UPDATE workers SET workload = 0 WHERE address = ?", (worker,))
     return int(count)
+
+
+def hear(context: Context, name: str, model: str) -> None:
+    """A round's servers of a model were heard of: one joined, or an answer came."""
+    context.db.execute("INSERT INTO rounds (round, model, heard) VALUES (?, ?, ?) ON CONFLICT (round, model) DO "
+                       "UPDATE SET heard = excluded.heard", (name, model, context.now))
+
+
+def _silenced(context: Context, name: str, model: str) -> None:
+    """Where the last server of a model has left a round, its job waits for a machine again: no time runs."""
+    context.db.execute(
+        "UPDATE inferences SET begun = NULL WHERE round = ?1 AND model = ?2 AND state = 'sent' AND NOT EXISTS "
+        "(SELECT 1 FROM workers WHERE fleet = ?1 AND model = ?2 AND unregistered IS NULL)", (name, model))
 
 
 def row_of(context: Context, address: str) -> Row | None:
@@ -123,6 +136,7 @@ def register(context: Context, message: Message) -> Sequence[Outgoing]:
     context.db.execute("UPDATE wishes SET done = ?, outcome = ? WHERE model = ? AND done IS NULL",
                        (context.now, f"worker {address}", model))
     if fleet:
+        hear(context, fleet, model)
         context.db.execute("UPDATE inferences SET begun = ? WHERE round = ? AND model = ? AND state = 'sent' "
                            "AND begun IS NULL", (context.now, fleet, model))
     assign(context, model)
@@ -143,6 +157,8 @@ def unregister(context: Context, message: Message) -> Sequence[Outgoing]:
         raise PoolError(f"no worker {address!r} is registered", todo="Get-Workers lists them")
     context.db.execute("UPDATE workers SET unregistered = ? WHERE address = ?", (context.now, address))
     released = release(context, address)
+    if row["fleet"]:
+        _silenced(context, row["fleet"], row["model"])
     assign(context, row["model"])
     return [reply(message, {"worker": address, "released": released})]
 

@@ -36,14 +36,15 @@ class Funded:
     """A workspace with a funded pool that two models have joined."""
 
     def __init__(self, root: Path, questions: int, *, rehearsal: dict[str, Any] | None = None,
-                 executor: str = "local", fleet: dict[str, Any] | None = None, **dataset: Any) -> None:
+                 executor: str = "local", fleet: dict[str, Any] | None = None, pools: dict[str, Any] | None = None,
+                 **dataset: Any) -> None:
         self.executor = executor
         root.mkdir()
         (root / "flock-hpc.yaml").write_text(yaml.safe_dump({
             "cluster": "local" if executor == "local" else "generic", "slurm": SLURM,
             "limits": {"claim_stale": 1, "poll": 0.5, "resubmits": 3},
             "generate": {"kind": "rehearsal", "rehearsal": {"latency": 0.01, **(rehearsal or {})}},
-            "fleet": {"address": "127.0.0.1", **(fleet or {})}, "pools": {"lock_wait": 30}}))
+            "fleet": {"address": "127.0.0.1", **(fleet or {})}, "pools": {"lock_wait": 30, **(pools or {})}}))
         self.workspace: Workspace = open_workspace(root)
         self.places = places_of(self.workspace)
         with Bench(root) as bench:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from automate import claims
-from automate.campaign.pools.evaluating import look
+from automate.campaign.pools.evaluating import look, shares
 from automate.campaign.pools.jobs import submissions_of, submit
 from automate.campaign.pools.servers import served_by, start
 from automate.cluster.local.executor import LocalCluster
@@ -50,6 +50,8 @@ def test_a_pool_is_evaluated_from_end_to_end(funded: Callable[..., Funded]) -> N
     assert done.done, made.said
     assert (done.answers, done.strays, done.due) == (40, 0, 0)
     assert_answered_once(made, 20)
+    board = made.rows("SELECT answered, total FROM pool_models")
+    assert board == [{"answered": 20, "total": 20}] * 2, "who waited sees it on the leaderboard, without the clock"
     letters = {record["reference"]: LETTERS[record["result"]] for record in made.records()}
     rows = made.rows("SELECT inference_reference AS reference, prediction FROM evaluations")
     assert {row["reference"]: row["prediction"] for row in rows} == letters
@@ -127,6 +129,12 @@ def test_before_its_time_limit_a_job_goes_back_into_the_queue_for_the_rest(funde
     assert_answered_once(made, 60)
 
 
+def test_a_pools_limit_is_shared_by_its_models() -> None:
+    assert shares({"a": 1, "b": 9, "c": 9}, 9) == {"a": 1, "b": 4, "c": 4}
+    assert shares({"a": 5, "b": 5}, 1) == {"a": 1}
+    assert shares({}, 4) == {}
+
+
 def test_a_model_that_cannot_be_served_keeps_nobody_back(funded: Callable[..., Funded], tmp_path: Path) -> None:
     made = funded(5)
     with Bench(made.workspace.root) as bench:
@@ -142,6 +150,47 @@ def test_a_model_that_cannot_be_served_keeps_nobody_back(funded: Callable[..., F
     assert len(problems) == 2
     assert made.evaluate().done
     assert made.rows("SELECT count(*) AS n FROM evaluations WHERE state = 'answered'") == [{"n": 15}]
+
+
+def with_vllm(made: Funded) -> None:
+    """Folders have to hold models from now on."""
+    settings = made.workspace.settings
+    generate = settings.generate.model_copy(update={"kind": "vllm"})
+    made.workspace = replace(made.workspace, settings=settings.model_copy(update={"generate": generate}))
+
+
+def test_folders_that_are_no_models_fail_with_the_reason_and_the_pool_goes_on(funded: Callable[..., Funded],
+                                                                              tmp_path: Path) -> None:
+    made = funded(3)
+    with Bench(made.workspace.root) as bench:
+        bench.clock.now = now_ms()
+        bench.mint("ann", 100)
+        bench.send("ann", "token", "Transfer", Recipient=bench.id("pool"), Quantity=60, X_Dataset="siqa",
+                   X_Allocation="Equal")
+        other = str(bench.one("SELECT id FROM pools WHERE id <> ?", made.pool))
+        bench.send("owner", "pool", "Add-Model", {"name": "gone", "data_tx": str(tmp_path / "gone")})
+        joined = bench.send("owner", "pool", "Join-Pool", {"dataset": other, "model": "gone"})
+        assert joined.state == "handled", joined
+    with_vllm(made)
+    for turn in range(3):
+        done = made.evaluate(pool=other)
+        assert (done.started, done.done, done.rounds, done.due) == (3, False, (), 3 if turn < 2 else 0)
+        assert "model gone can't be served" in done.notes[0]
+    rows = made.rows("SELECT m.name, e.state, e.attempts, e.error FROM evaluations e JOIN models m ON m.id = model_id "
+                     "WHERE e.state <> 'pending'")
+    assert [(row["name"], row["state"], row["attempts"]) for row in rows] == [("gone", "failed", 3)] * 3
+    assert all("gone" in row["error"] for row in rows), "the other pool's models were not asked"
+    assert made.rows(f"SELECT failed, updated > 0 AS updated FROM pool_models WHERE pool = '{other}'") == [
+        {"failed": 3, "updated": 1}]
+    assert made.evaluate(pool=other).done
+
+
+def test_a_data_set_that_can_not_pay_says_what_it_needs(funded: Callable[..., Funded]) -> None:
+    made = funded(3, pools={"price": {"prompt": 7}})
+    done = made.evaluate()
+    assert (done.started, done.due) == (0, 6)
+    (said,) = [line for line in made.said if "tokens" in line]
+    assert "data set siqa has 0, and its next question costs" in said and "pool mint siqa" in said
 
 
 def test_servers_that_ended_while_their_job_waited_come_again(funded: Callable[..., Funded]) -> None:

@@ -36,7 +36,7 @@ def unsigned(bench: Bench, via: str, sender: str, target: str, action: str, data
 
 def answer(number: int, letter: str) -> Make:
     def made(bench: Bench) -> Message:
-        row = bench.rows("SELECT reference, model FROM inferences ORDER BY rowid")[number]
+        row = bench.rows("SELECT reference, model FROM inferences ORDER BY received, model, rowid")[number]
         return unsigned(bench, "job", f"{row['model']}.w", "router", "Inference-Response",
                         {"id": row["reference"], "result": letter})
     return made
@@ -48,9 +48,18 @@ def wait(milliseconds: int) -> Callable[[Bench], None]:
     return waited
 
 
-def worker(model: str) -> Make:
+def worker(model: str, fleet: str) -> Make:
     return lambda bench: unsigned(bench, "job", bench.owner.address, "router", "Register-Worker",
-                                  {"model": model, "worker": f"{model}.w"})
+                                  {"model": model, "worker": f"{model}.w", "fleet": fleet})
+
+
+def a_round(name: str) -> Make:
+    """All that waits is given to a round's job."""
+    def made(bench: Bench) -> Message:
+        waiting = bench.rows("SELECT reference FROM inferences WHERE state = 'queued' ORDER BY rowid")
+        return unsigned(bench, "job", bench.owner.address, "router", "Round-Made",
+                        {"round": name, "references": [row["reference"] for row in waiting]})
+    return made
 
 
 PLAY: list[Make | Callable[[Bench], None]] = [
@@ -63,10 +72,10 @@ PLAY: list[Make | Callable[[Bench], None]] = [
     signed("cleo", "pool", "Add-Model", {"name": "cleo-1", "data_tx": "cleo/model"}),
     signed("ben", "pool", "Join-Pool", {"dataset": "siqa", "model": "ben-1"}),
     signed("cleo", "pool", "Join-Pool", {"dataset": "siqa", "model": "cleo-1"}),
-    worker("ben-1"), worker("cleo-1"), wait(HOUR),
-    clock("siqa", "Evaluate"), *[answer(number, "A") for number in (0, 1, 2, 3, 1)], wait(3 * HOUR),
-    clock("siqa", "Evaluate"), *[answer(number, "A") for number in (4, 6, 7)], clock("pool", "Update-Leaderboard",
-                                                                                     {"dataset": "siqa"}),
+    wait(HOUR), clock("siqa", "Evaluate"), a_round("r1"), worker("ben-1", "r1"), worker("cleo-1", "r1"),
+    *[answer(number, "A") for number in (0, 1, 2, 3, 1)], wait(3 * HOUR),
+    clock("siqa", "Evaluate"), a_round("r2"), worker("ben-1", "r2"), worker("cleo-1", "r2"),
+    *[answer(number, "A") for number in (4, 6, 7)], clock("pool", "Update-Leaderboard", {"dataset": "siqa"}),
     wait(4 * DAY), clock("pool", "Allocate-Rewards", {"dataset": "siqa"}),
     signed("ann", "pool", "Allocate-Rewards", {"dataset": "siqa"}),
 ]

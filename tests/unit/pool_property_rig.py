@@ -12,9 +12,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from automate.errors import PoolError
+from automate.pools import ledger
 from automate.pools.audit import audit
+from automate.pools.exchange import Context
 from automate.pools.keys import process_id
-from automate.pools.messages import Message, Receipt, Via
+from automate.pools.messages import Message, Outgoing, Receipt, Via
 from tests.unit.pool_support import Bench
 
 PEOPLE = ("ann", "ben", "cleo")
@@ -40,7 +43,10 @@ class World:
         self.folder = Path(tempfile.mkdtemp(prefix="pools-", dir=MEMORY if MEMORY.is_dir() else None))
         self.bench = Bench(self.folder, attempts=2, evaluate_limit=4, inference_timeout=1800, winners=2, grace=86400,
                            price={"prompt": price})
-        self.minted, self.number, self.crashes = 0, 0, 0
+        self.minted, self.number, self.crashes, self.price = 0, 0, 0, price
+        self.refusing = self.refused = False
+        self._transfer = ledger.HANDLERS["Transfer"]
+        ledger.HANDLERS["Transfer"] = self.transfer
         self.said: dict[str, list[str]] = {}
         self.sent: list[Message] = []
         self.dataset = self.bench.dataset("siqa", rows=[question(number) for number in range(questions)])
@@ -49,7 +55,15 @@ class World:
             assert added.state == "handled", added
             self.job("owner", "router", "Register-Worker", {"model": model, "worker": f"{model}.w"})
 
+    def transfer(self, context: Context, message: Message) -> Sequence[Outgoing]:
+        """The token's, which at times refuses what the router sends back."""
+        if self.refusing and message.sender == context.router:
+            self.refused = True
+            raise PoolError("not today")
+        return self._transfer(context, message)
+
     def close(self) -> None:
+        ledger.HANDLERS["Transfer"] = self._transfer
         self.bench.trap.left = None
         self.bench.store.close()
         shutil.rmtree(self.folder)
@@ -93,9 +107,12 @@ class World:
         assert bench.rows("SELECT id, action, error FROM messages WHERE state IN ('queued', 'failed')") == []
         self._money()
         self._answers()
+        self._inferences()
         for pool in bench.rows("SELECT * FROM pools"):
             self._pool(pool)
-            assert audit(bench.exchange, pool["id"], bench.clock.now)["problems"] == []
+            found = audit(bench.exchange, pool["id"], bench.clock.now)["problems"]
+            assert isinstance(found, list)
+            assert [one for one in found if not self.refused or "the router owes" not in one] == []
 
     def _money(self) -> None:
         sums: Counter[str] = Counter()
@@ -111,6 +128,25 @@ class World:
         held = self.bench.one("SELECT COALESCE(SUM(funds), 0) FROM pools WHERE state = 'open'")
         assert sums[self.bench.id("pool")] == held
 
+    def _inferences(self) -> None:
+        """Of what anybody gave the router, it has what waits, what was answered, and what the token refused to send
+        back; nothing else, so that nobody has more back than he gave, and nobody less."""
+        router = self.bench.id("router")
+        given: Counter[str] = Counter()
+        for row in self.bench.rows("SELECT other, SUM(amount) AS amount FROM entries WHERE account = ? GROUP BY other",
+                                   router):
+            given[self.bench.owner.address if row["other"] == "genesis" else row["other"]] += row["amount"]
+        kept: Counter[str] = Counter()
+        for row in self.bench.rows("SELECT requester, COUNT(*) AS n FROM inferences WHERE state IN "
+                                   "('queued', 'sent', 'answered') GROUP BY requester"):
+            kept[row["requester"]] += row["n"] * self.price
+        for row in self.bench.rows("SELECT recipient, SUM(amount) AS amount FROM refunds WHERE state = 'owed' GROUP BY "
+                                   "recipient"):
+            assert self.refused
+            kept[row["recipient"]] += row["amount"]
+        assert self.bench.one("SELECT COUNT(*) FROM refunds WHERE state = 'sent'") == 0
+        assert +given == +kept and min(given.values(), default=0) >= 0
+
     def _pool(self, pool: dict[str, object]) -> None:
         """Paid is what the entries say, in one go, and by the rule as the books give it."""
         out = self.bench.rows(
@@ -125,7 +161,8 @@ class World:
             assert got == self._due(pool)
 
     def _due(self, pool: dict[str, object]) -> Counter[str]:
-        rows = self.bench.rows("SELECT * FROM pool_models WHERE pool = ? ORDER BY rowid", str(pool["id"]))
+        rows = self.bench.rows("SELECT * FROM pool_models WHERE pool = ? AND answered > 0 ORDER BY rowid",
+                               str(pool["id"]))
         rows.sort(key=lambda row: -Fraction(row["correct"], row["total"] or 1))
         correct = [row["correct"] for row in rows]
         count, funds = min(2, len(rows)), int(str(pool["funds"]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from automate.pools.messages import Receipt
 from automate.pools.round_records import Answer, answer_record, worker_record
-from automate.pools.rounds import RoundSpec, read_work
+from automate.pools.rounds import RoundSpec, hand_in, make_round, read_work
 from tests.unit.pool_support import Bench
 
 
@@ -42,6 +42,15 @@ def siqa(bench: Bench, rows: int | None = None) -> str:
         return bench.dataset()
     return bench.dataset(rows=[{"context": f"It's {n}.", "question": "Which?", "answerA": "a", "answerB": "b",
                                 "answerC": "c", "result": str(n % 3 + 1)} for n in range(rows)])
+
+
+def at_work(bench: Bench, *workers: str) -> RoundSpec:
+    """A round of all that waits, with a job that has these servers (tiny.1), and has answered nothing yet."""
+    spec = make_round(bench.exchange, bench.places)
+    assert spec is not None
+    append(bench, spec.name, [worker_record(one, one.split(".")[0], "joined") for one in workers or ("tiny.1",)])
+    hand_in(bench.exchange, bench.places)
+    return spec
 
 
 def job(bench: Bench, spec: RoundSpec, *, worker: str = "tiny.1", says: str = "A", only: int | None = None,

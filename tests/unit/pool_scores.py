@@ -36,7 +36,8 @@ class Scores:
         data = {"correct": correct, "unevaluated": total - answered - failed, "total": total, "failed": failed,
                 "answered": answered, "score": correct / answered if answered else 0,
                 "progress": answered / total if total else 0}
-        return (reply(message, data, "Score-Response", Model=message.data),)
+        until = {name: value for name, value in message.tags.items() if name == "Until"}
+        return (reply(message, data, "Score-Response", Model=message.data, **until),)
 
 
 class Arena:

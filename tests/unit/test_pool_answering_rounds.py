@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import orjson
@@ -16,7 +18,7 @@ from automate.campaign.pools import jobs, servers
 from automate.campaign.pools.looking import look, open_rounds
 from automate.campaign.pools.rounds import Rounds
 from automate.cluster.queue import JobState, JobStatus
-from automate.errors import ConfigError, DataError
+from automate.errors import ClaimedError, ConfigError, DataError
 from automate.journal import RecordWriter, replace_file, write_json
 from automate.pools.answering.job import check_version
 from automate.pools.messages import Receipt
@@ -70,6 +72,10 @@ class Asked:
     def do(self, what: str, **given: str | int | None) -> object:
         self.done.append((what, given))
         return 2
+
+    def given_up(self) -> list[str]:
+        """Rounds that were given up, in turn."""
+        return [given["round"] for what, given in self.done if what == "give_up"]
 
 
 @dataclass
@@ -139,8 +145,10 @@ def test_after_a_death_it_is_handed_over_again_for_what_is_left_and_at_last_give
     assert rig.desk.done == []
     rig.cluster.states["2"] = JobState.TIMEOUT
     rig.rounds.care()
-    assert (len(rig.cluster.submitted), rig.desk.done) == (2, [("give_up", {"round": "one"})])
+    assert (len(rig.cluster.submitted), rig.desk.given_up()) == (2, ["one"])
+    assert "hopeless" not in rig.desk.done[0][1]
     assert "its job ended 2 times" in rig.notes[-1]
+    assert "its job ended 2 times" in rig.rounds.given_up["one"]
 
 
 def test_a_second_job_that_ended_at_once_does_not_hide_the_one_at_work(rig: Rig) -> None:
@@ -168,8 +176,50 @@ def test_a_round_whose_servers_can_not_be_loaded_is_given_up_at_once(rig: Rig,
     rig.cluster.states["1"] = JobState.FAILED
     monkeypatch.setattr(servers, "hopeless", lambda *_: {"m2": "no such folder"})
     rig.rounds.care()
-    assert rig.desk.done == [("give_up", {"round": "one"})]
+    assert rig.desk.given_up() == ["one"]
+    assert json.loads(rig.desk.done[0][1]["hopeless"]) == {"m2": "no such folder"}, "its rows have failed this time"
     assert "no such folder" in rig.notes[-1]
+
+
+class Slow(Here):
+    """sbatch takes a moment, in which another command comes."""
+
+    def submit(self, script: Path, name: str, indexes: Sequence[int], parallel: int | None, after: str | None = None,
+               exclude: str | None = None) -> str:
+        self.inside.set()
+        self.go.wait(10)
+        return super().submit(script, name, indexes, parallel, after, exclude)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.go = Event(), Event()
+
+
+def test_two_commands_at_once_hand_a_round_over_once(rig: Rig) -> None:
+    cluster = Slow()
+    rig.cluster = rig.rounds.cluster = cluster
+    other = Rounds(rig.workspace, cluster, rig.desk, rig.notes.append)
+    spec = rig.make("one", "m1")
+    threads = [Thread(target=rig.rounds.hand_over, args=(spec,)), Thread(target=other.hand_over, args=(spec,))]
+    threads[0].start()
+    assert cluster.inside.wait(10)
+    threads[1].start()
+    threads[1].join(0.3)  # as long as it wants to wait while sbatch is slow
+    cluster.go.set()
+    for one in threads:
+        one.join(20)
+    assert len(cluster.submitted) == 1
+    assert len(jobs.submissions_of(rig.workspace, "one")) == 1
+
+
+def test_who_waits_too_long_for_another_command_is_told_of_it(rig: Rig) -> None:
+    settings = rig.workspace.settings
+    pools = settings.pools.model_copy(update={"lock_wait": 0.0})
+    rig.rounds.workspace = replace(rig.workspace, settings=settings.model_copy(update={"pools": pools}))
+    with Rounds(rig.workspace, rig.cluster, rig.desk, rig.notes.append).alone(), \
+            pytest.raises(ClaimedError, match="another flock-hpc command hands evaluations over"):
+        rig.rounds.hand_over(rig.make("one", "m1"))
+    assert rig.cluster.submitted == []
 
 
 def test_while_another_model_has_hope_it_goes_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +238,7 @@ def test_a_round_of_another_cluster_or_with_broken_files_is_given_up(rig: Rig) -
     jobs.places_of(rig.workspace).round_spec("two").write_text("{")
     rig.rounds.cluster.kind = "local"
     rig.rounds.care()
-    assert rig.desk.done == [("give_up", {"round": "one"}), ("give_up", {"round": "two"})]
+    assert rig.desk.given_up() == ["one", "two"]
 
 
 def test_what_goes_wrong_with_one_round_keeps_no_other_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,6 +268,17 @@ def test_models_that_can_not_be_served_come_into_no_round(rig: Rig, monkeypatch:
     assert rig.rounds.able([rows[1]]) == ""
     assert rig.rounds.able([]) is None, "others than pools may have asked"
     assert "bad is nowhere" in rig.notes[0]
+    assert rig.desk.done[0] == ("unserved", {"models": json.dumps({"bad": "bad is nowhere"})})
+
+
+def test_a_round_of_models_that_are_gone_is_given_up_with_the_reason(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def serve(workspace: Workspace, models: Sequence[str], given: Mapping[str, str]) -> None:
+        raise ConfigError(f"{models[0]} is nowhere")
+
+    monkeypatch.setattr(servers, "serve_what", serve)
+    rig.rounds.hand_over(rig.make("one", "m1"))
+    assert rig.desk.given_up() == ["one"]
+    assert json.loads(rig.desk.done[0][1]["hopeless"]) == {"m1": "m1 is nowhere"}
 
 
 def test_a_look_counts_records_and_names_jobs(rig: Rig) -> None:

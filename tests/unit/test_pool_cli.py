@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -122,7 +124,7 @@ def test_mint_takes_me_a_keys_name_a_data_sets_name_and_an_address(run: Run, que
     dataset = ok(run("dataset", "create", "siqa", "--from", questions)).splitlines()[0]
     for given, address in (("me", mine), ("other", other), ("siqa", dataset), ("A" * 43, "A" * 43)):
         assert f"minted 1,000 for {address}; balance 1,000" in ok(run("mint", given, 1000))
-    assert json.loads(ok(run("balance", "other", "--json")))["balance"] == 1000
+    assert json.loads(ok(run("balance", "other", "--json")))["balance"] == "1000"
     assert json.loads(ok(run("balance", "--key", "other", "--json")))["account"] == other
 
 
@@ -131,7 +133,7 @@ def test_a_quantity_that_is_none(run: Run, quantity: str) -> None:
     ok(run("keygen"))
     ok(run("mint", "me", 1))
     wrong(run("mint", "me", quantity), "Quantity")
-    assert json.loads(ok(run("balance", "--json")))["balance"] == 1
+    assert json.loads(ok(run("balance", "--json")))["balance"] == "1"
 
 
 def test_nobody_else_mints(run: Run) -> None:
@@ -214,7 +216,7 @@ def test_a_pool_is_opened_listed_and_shown(run: Run, pool: str) -> None:
     for given in (pool, pool[:6], "siqa"):
         assert pool in ok(run("show", given))
     assert [one["id"] for one in json.loads(ok(run("list", "--json")))] == [pool]
-    assert json.loads(ok(run("balance", "--json")))["balance"] == 4000
+    assert json.loads(ok(run("balance", "--json")))["balance"] == "4000"
 
 
 def test_a_pool_that_cannot_be_opened_gives_its_money_back(run: Run, pool: str) -> None:
@@ -222,7 +224,7 @@ def test_a_pool_that_cannot_be_opened_gives_its_money_back(run: Run, pool: str) 
     wrong(run("create", "--dataset", "nowhere", "--fund", 100), "nowhere", "siqa")
     wrong(run("create", "--dataset", "siqa", "--fund", 4001), "4,000", "pool mint")
     wrong(run("create", "--dataset", "siqa", "--fund", "1.5"), "Quantity")
-    assert json.loads(ok(run("balance", "--json")))["balance"] == 4000
+    assert json.loads(ok(run("balance", "--json")))["balance"] == "4000"
     assert len(json.loads(ok(run("list", "--json")))) == 1
 
 
@@ -248,6 +250,13 @@ def test_a_model_can_be_a_folder_of_this_machine(run: Run, pool: str, workspace:
     ok(run("model", "add", "mine", "--path", "weights"))
     assert json.loads(ok(run("model", "list", "--json")))[0]["data_tx"] == str(workspace / "weights")
     ok(run("join", pool, "--model", "mine"))
+
+
+@pytest.mark.parametrize("given", ["../rel", "./rel", "/no/such/folder"])
+def test_a_folder_that_is_not_there(run: Run, pool: str, workspace: Path, given: str) -> None:
+    there = str((workspace / given).resolve())
+    wrong(run("model", "add", "mine", "--path", given), there, "owner/name")
+    assert json.loads(ok(run("model", "list", "--json"))) == []
 
 
 def test_only_the_workspaces_owner_adds_a_model_for_another(run: Run, pool: str) -> None:
@@ -283,9 +292,17 @@ def test_without_a_key_the_way_to_one_is_named(run: Run, workspace: Path) -> Non
 # The leaderboard for others
 
 
+def renamed(workspace: Path, name: str) -> None:
+    """The model has a name that no message could give it."""
+    with closing(sqlite3.connect(workspace / ".flock-hpc" / "pools" / "state.sqlite")) as db:
+        db.execute("UPDATE models SET name = ?", (name,))
+        db.commit()
+
+
 def test_a_leaderboard_as_csv_is_safe_for_a_spreadsheet(run: Run, pool: str, workspace: Path) -> None:
-    ok(run("model", "add", "=cmd()", "--path", "org/tiny"))
-    ok(run("join", pool, "--model", "=cmd()"))
+    ok(run("model", "add", "tiny", "--path", "org/tiny"))
+    ok(run("join", pool, "--model", "tiny"))
+    renamed(workspace, "=cmd()")
     lines = ok(run("leaderboard", pool, "--csv")).splitlines()
     assert lines[0].startswith("rank,model,process,participant,score,progress,value,low,high")
     assert lines[1].startswith("1,'=cmd(),")
@@ -295,8 +312,9 @@ def test_a_leaderboard_as_csv_is_safe_for_a_spreadsheet(run: Run, pool: str, wor
 
 
 def test_a_leaderboard_as_a_page(run: Run, pool: str, workspace: Path) -> None:
-    ok(run("model", "add", "<script>x", "--path", "org/tiny"))
-    ok(run("join", pool, "--model", "<script>x"))
+    ok(run("model", "add", "tiny", "--path", "org/tiny"))
+    ok(run("join", pool, "--model", "tiny"))
+    renamed(workspace, "<script>x")
     ok(run("leaderboard", pool, "--html", workspace / "board.html"))
     page = (workspace / "board.html").read_text()
     assert "&lt;script&gt;x" in page
@@ -306,6 +324,15 @@ def test_a_leaderboard_as_a_page(run: Run, pool: str, workspace: Path) -> None:
 @pytest.mark.parametrize("words", [("--json", "--csv"), ("--csv", "--html", "x"), ("--out", "x")])
 def test_one_form_at_a_time(run: Run, pool: str, words: tuple[str, ...]) -> None:
     assert run("leaderboard", pool, *words)[0] == 2
+
+
+@pytest.mark.parametrize("words", [("--html", "--help"), ("--csv", "--out", "--json"), ("--html", "-x")])
+def test_a_file_that_looks_like_an_option(run: Run, pool: str, words: tuple[str, ...], tmp_path: Path,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert run("leaderboard", pool, *words)[0] == 2
+    assert list((tmp_path / "empty").iterdir()) == []
 
 
 def test_a_file_that_cannot_be_written(run: Run, pool: str, workspace: Path) -> None:
@@ -376,3 +403,88 @@ def test_a_tag_that_is_none(run: Run, tag: str) -> None:
 def test_an_id_may_begin_with_a_dash(typed: str, expected: str) -> None:
     options = {"--json": False, "--dataset": True, "--fund": True, "--executor": True}
     assert ids_last(typed.split(), options) == expected.split()
+
+
+# What was not said, or not clearly
+
+
+def test_a_balance_of_nobody_is_refused(run: Run, pool: str) -> None:
+    wrong(run("balance", "nosuch"), "nosuch", "no address")
+    wrong(run("mint", "nosuch", 5), "nosuch", "no address")
+
+
+def test_one_kind_of_clock_at_a_time(run: Run, pool: str) -> None:
+    assert run("schedule", "--cron", "--systemd")[0] == 2
+    assert run("schedule")[0] == 2
+    assert "pool tick" in ok(run("schedule", "--cron"))
+
+
+def test_no_folder_is_made_for_a_file(run: Run, pool: str, workspace: Path) -> None:
+    wrong(run("leaderboard", pool, "--csv", "--out", workspace / "nope" / "x"), "there is no folder", "nope")
+    wrong(run("leaderboard", pool, "--html", workspace / "nope" / "x"), "there is no folder", "nope")
+    assert not (workspace / "nope").exists()
+
+
+def test_a_folder_without_a_model_is_said(run: Run, pool: str, workspace: Path) -> None:
+    (workspace / "empty").mkdir()
+    assert f"no model in {workspace / 'empty'}" in run("model", "add", "one", "--path", "empty")[2]
+    assert "taken for a name on the model hub" in run("model", "add", "two", "--path", "models/two")[2]
+    (workspace / "empty" / "config.json").write_text("{}")
+    assert "no model" not in run("model", "add", "three", "--path", "empty")[2]
+
+
+def test_columns_are_shown_as_they_are_typed(run: Run, workspace: Path) -> None:
+    (workspace / "rows.csv").write_text("prompt,right\nx?,no\n")
+    ok(run("keygen"))
+    columns = '{"question": "prompt", "answer": "right"}'
+    ok(run("dataset", "create", "exact-match", "--from", "rows.csv", "--columns", columns))
+    assert columns in ok(run("dataset", "info", "exact-match"))
+
+
+def test_a_data_set_that_was_not_set_up_says_how_it_goes_on(run: Run, questions: Path) -> None:
+    ok(run("keygen"))
+    ok(run("mint", "me", 1))
+    wrong(run("dataset", "create", "siqa", "--set", "Nonsense=1"), "Nonsense", "the same command with other settings")
+    ok(run("dataset", "create", "siqa", "--from", questions))
+    status, _, err = run("dataset", "create", "siqa", "--set", "Nonsense=1")
+    assert status == 1 and "the same command" not in err
+
+
+def test_too_many_days_are_named_by_their_option(run: Run, pool: str) -> None:
+    status, _, err = run("create", "--dataset", "siqa", "--fund", 100, "--days", "1e9")
+    assert (status, "--days" in err) == (2, True), err
+
+
+def test_why_a_pool_could_not_be_opened_is_one_line(run: Run, pool: str) -> None:
+    to = json.loads(ok(run("processes", "--json")))
+    told = run("send", "--action", "Transfer", "--tag", "Recipient=" + next(
+        one["id"] for one in to if one["kind"] == "pool"), "--tag", "Quantity=100", "--tag", "X-Dataset=siqa",
+               "--tag", "X-Allocation=None")[1]
+    (error,) = [reply for reply in json.loads(told)["replies"] if reply["Action"] == "Create-Pool-Error"]
+    (words,) = [tag["value"] for tag in error["Tags"] if tag["name"] == "Error"]
+    assert "\n" not in words and "choose one of" in words
+
+
+def test_a_refused_connection_is_said_in_a_line(run: Run) -> None:
+    ok(run("keygen"))
+    wrong(run("list", "--url", "http://127.0.0.1:9"), "http://127.0.0.1:9: nobody answers there", "pool serve")
+    status, _, err = run("list", "--url", "http://127.0.0.1:9")
+    assert status == 1 and "HTTPConnectionPool" not in err and "urllib3" not in err
+
+
+def test_evaluating_a_pool_starts_and_lists_its_own_models(run: Run, pool: str) -> None:
+    other = ok(run("create", "--dataset", "siqa", "--fund", 100)).strip()
+    for name, where in (("one", pool), ("two", other)):
+        ok(run("model", "add", name, "--path", f"org/{name}"))
+        ok(run("join", where, "--model", name))
+    looked = ok(run("evaluate", pool))
+    assert "one" in looked and "two" not in looked
+    both = ok(run("evaluate"))
+    assert "one" in both and "two" in both
+
+
+def test_several_settled_pools_are_told_apart(run: Run, pool: str) -> None:
+    for _ in range(2):
+        ok(run("create", "--dataset", "siqa", "--fund", 10))
+    ok(run("model", "add", "one", "--path", "org/one"))
+    wrong(run("join", "siqa", "--model", "one"), f"{pool} (open, ends in 30.0 days)")

@@ -11,7 +11,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from automate.cli.views import pools, pools_audit, pools_files
+from automate.campaign.pools.evaluating import Evaluated, RoundView
+from automate.cli.views import pools, pools_audit, pools_files, pools_rounds
 
 NOW = 1_720_656_000_000
 HOSTILE = "m\x1b[31m\x9b31m\u202e[bold]red[/bold]\nnext 世界"
@@ -113,6 +114,18 @@ def test_a_leaderboard_says_what_counts() -> None:
     assert "40.1" not in lines[4]
     assert "updated 1m ago" in lines[5]
     assert "3 questions without an answer" in lines[5]
+
+
+def test_a_row_that_was_never_updated_says_so() -> None:
+    rows = board(place(1, "a"), place(2, "b", answered=0, progress=0.0, updated=None))
+    lines = shown(None, pools.print_board, rows, WHO, NOW + 60_000)
+    assert (lines[3].endswith("1m ago"), lines[4].split()[-1]) == (True, "never")
+
+
+def test_a_round_that_was_given_up_says_why() -> None:
+    one = RoundView("r1", NOW, 4, ("m",), 1, done=True, fleet="round-r1", given_up="config.json is\x1b[2J missing")
+    text = "\n".join(shown(None, pools_rounds.print_evaluated, Evaluated(rounds=(one,))))
+    assert "given up" in text and "config.json is" in text and "\x1b" not in text
 
 
 @pytest.mark.parametrize(("part", "text"), [(0.0, "0.0%"), (0.99999, "99.9%"), (1.0, "100.0%"), (None, "")])

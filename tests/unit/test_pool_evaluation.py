@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from automate.pools.evaluation import count_of, expire
+from automate.pools.evaluation import count_of
 from automate.pools.kinds.base import Count
 from automate.pools.requests import Prompt
-from automate.pools.starting import GROUP_LENGTH, Due, affordable, groups, shares
-from tests.unit.pool_rounds_support import add_model, begun, handled, siqa, states
+from automate.pools.starting import GROUP_LENGTH, Due, affordable, groups
+from tests.unit.pool_rounds_support import add_model, at_work, begun, handled, siqa, states
 from tests.unit.pool_support import HOUR, Bench, opened, reply_named
 
 
@@ -117,15 +117,6 @@ def test_a_limit_that_is_none(bench: Bench, limit: str) -> None:
     assert bench.send("owner", "siqa", "Evaluate", limit).state == "refused"
 
 
-def test_shares_starve_nobody() -> None:
-    assert shares({1: 100, 2: 100, 3: 100}, 10) == {1: 3, 2: 3, 3: 4} or sum(
-        shares({1: 100, 2: 100, 3: 100}, 10).values()) == 10
-    assert shares({1: 1, 2: 100}, 10) == {1: 1, 2: 9}
-    assert shares({1: 5, 2: 7, 3: 6}, 2) == {2: 1, 3: 1}
-    assert shares({1: 2}, 10) == {1: 2}
-    assert shares({}, 10) == {}
-
-
 def due(model: str, price: int = 0, length: int = 10) -> Due:
     return Due(1, model, 1, Prompt("1", "d", ({"role": "user", "content": "x" * length},), "generate", (), 1), price)
 
@@ -161,12 +152,9 @@ def test_late_twice_unknown_and_from_elsewhere_change_nothing(bench: Bench) -> N
     begun(bench)
     first, second, third = references(bench)
     answer(bench, first, "C")
-    bench.clock.forward(1)
-    with bench.store.transaction():
-        bench.store.db.execute("UPDATE inferences SET begun = received")
+    at_work(bench)
     bench.clock.forward(3 * HOUR)
-    with bench.store.transaction():
-        expire(bench.exchange.context(bench.process("siqa")))
+    handled(bench.send("owner", "siqa", "Evaluate"))
     before = bench.dump("messages", "strays")
     answer(bench, first, "A", anchor="again")
     answer(bench, second, "A")
@@ -199,19 +187,20 @@ def test_failures_are_tried_again_and_then_failed(bench: Bench) -> None:
 def test_time_outs_go_back_and_then_fail(bench: Bench) -> None:
     siqa(bench, 1)
     add_model(bench)
-    handled(bench.send("owner", "router", "Register-Worker", {"model": "tiny", "worker": "tiny.1"}))
     handled(bench.send("owner", "siqa", "Benchmark", "tiny"))
     seen = set()
-    for _ in range(bench.settings.attempts):
+    for turn in range(bench.settings.attempts):
         handled(bench.send("owner", "siqa", "Evaluate"))
+        at_work(bench, f"tiny.{turn}")
         seen.update(references(bench))
         bench.clock.forward(3 * HOUR)
     told = data_of(bench.send("owner", "siqa", "Evaluate"), "Evaluate-Response")
     assert (told["expired"], told["started"]) == (1, 0)
-    assert states(bench) == {"failed": 1}
+    assert states(bench) == {"expired": 1}
+    assert score(bench)["failed"] == 1
     assert len(seen) == bench.settings.attempts
     assert states(bench, "inferences") == {"cancelled": 3}
-    assert bench.one("SELECT workload FROM workers") == 0
+    assert bench.one("SELECT max(workload) FROM workers") == 0
 
 
 def test_what_the_router_refuses_is_tried_again_later(bench: Bench) -> None:
@@ -310,6 +299,7 @@ def test_what_fails_or_times_out_is_paid_back(tmp_path: Path) -> None:
         assert bench.balance(made) == 10
         handled(bench.send("owner", "siqa", "Evaluate"))
         assert bench.balance(made) == 0
+        at_work(bench, "tiny.2")
         bench.clock.forward(3 * HOUR)
         told = data_of(bench.send("owner", "siqa", "Evaluate"), "Evaluate-Response")
         assert (told["expired"], told["started"]) == (1, 0)  # the money is back only after this message

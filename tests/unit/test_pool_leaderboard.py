@@ -37,6 +37,7 @@ def test_the_answer_is_the_specs_array_and_more(arena: Arena) -> None:
         "answered": 6, "failed": 1, "total": 10, "reward": None}
     assert (rows[1]["low"], rows[1]["high"]) == wilson(3, 6)
     assert arena.ask("eve", "Leaderboard", {"dataset": "siqa"}) == rows
+    assert arena.ask("eve", "Leaderboard", f' "{pool}"\n') == rows, "as JSON text"
 
 
 @pytest.mark.parametrize("data", ["", "nope", "{", {"dataset": "nope"}, {}, "'; DROP TABLE pools; --"])

@@ -297,11 +297,26 @@ def test_a_model_is_its_senders(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "../x", ".hidden", "-rf", " m", "a\x1b[2J", "7", "n" * 43,
-                                  "x" * 200])
+                                  "x" * 200, "a\u202eb", "a\u200bb", "a\u3164b", "\u0301a", "it's", 'a"b', "$x", "a`id`", "a\\b",
+                                  "a;b", "<b>", "=x", "a:b", "a\u00a0b", "a\n", "", "+a", "a..b", "\U0001f600"])
 def test_a_name_that_cant_be_a_models(arena: Arena, name: str) -> None:
     sent = arena.bench.send("ann", "pool", "Add-Model", {"name": name, "data_tx": "hub/m"})
-    assert sent.state == "refused" and "\x1b" not in str(sent.error)
+    assert sent.state == "refused" and "\x1b" not in str(sent.error) and "\u202e" not in str(sent.error)
     assert arena.bench.rows("SELECT * FROM models") == []
+
+
+@pytest.mark.parametrize("name", ["a", "Qwen2.5-7B-Instruct", "my model_2+lora", "小明", "Модель", "हिन्दी", "é1"])
+def test_a_name_that_can_be_a_models(arena: Arena, name: str) -> None:
+    assert arena.bench.send("ann", "pool", "Add-Model", {"name": name, "data_tx": "hub/m"}).state == "handled"
+
+
+def test_an_outsider_adds_so_many_models_and_the_owner_any_number(tmp_path: Path) -> None:
+    with opened(tmp_path, max_models=2) as bench:
+        for who, names in (("ann", "abc"), ("bob", "de"), ("owner", "fgh")):
+            for name in names:
+                sent = bench.send(who, "pool", "Add-Model", {"name": name, "data_tx": "hub/m"})
+                assert sent.state == ("refused" if name == "c" else "handled"), sent
+                assert name != "c" or "one owner may have 2" in str(sent.error)
 
 
 @pytest.mark.parametrize("place", ["", "/etc", "m", "../../x", "a/../b", "hub/..", "a/b/c", "http://x/y", "-a/b",
@@ -339,7 +354,7 @@ def test_anybody_spawns_a_data_set_and_owns_it(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind", "word"), [
-    ("siqa", "siqa", "already"), ("token", "siqa", "already"), ("a/b", "siqa", "slash"), ("d" * 43, "siqa", "id"),
+    ("siqa", "siqa", "already"), ("token", "siqa", "already"), ("a/b", "siqa", "digits"), ("d" * 43, "siqa", "id"),
     ("new", "nope", "choose one of"), ("new", "os:system", "choose one of")])
 def test_a_data_set_that_cant_be_spawned(arena: Arena, name: str, kind: str, word: str) -> None:
     before = arena.bench.dump("messages")
@@ -352,7 +367,7 @@ def test_pools_are_listed_with_the_specs_fields(arena: Arena) -> None:
     arena.enter("ann", pool, "m", 3)
     assert arena.ask("bob", "Get-Pools") == [{
         "id": pool, "dataset": arena.dataset, "dataset_name": "siqa", "funder": arena.bench.address("fay"),
-        "funds": 1000, "allocation": "ArithmeticDecrease", "startTime": START, "endTime": START + 30 * DAY,
+        "funds": "1000", "allocation": "ArithmeticDecrease", "startTime": START, "endTime": START + 30 * DAY,
         "state": "open", "models": 1}]
     arena.bench.clock.forward(31 * DAY)
     assert arena.ask("bob", "Get-Pools")[0]["state"] == "over"
@@ -360,7 +375,8 @@ def test_pools_are_listed_with_the_specs_fields(arena: Arena) -> None:
 
 def test_info_names_the_processes_and_rules(arena: Arena) -> None:
     told = arena.ask("bob", "Info")
-    assert (told["token"], told["router"], told["min_fund"]) == (arena.bench.id("token"), arena.bench.id("router"), 10)
+    assert (told["token"], told["router"], told["min_fund"]) == (
+        arena.bench.id("token"), arena.bench.id("router"), "10")
     assert told["rules"] == ["ArithmeticDecrease", "Equal", "WinnerTakesAll", "Proportional"]
     assert [one["name"] for one in told["datasets"]] == ["siqa"]
 

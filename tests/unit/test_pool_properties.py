@@ -29,7 +29,7 @@ ANY = st.integers(0, 1000)
 class Pools(RuleBasedStateMachine):
     """People, the clock, a job and a worker, in any order."""
 
-    @initialize(price=st.sampled_from((0, 0, 3)), rules=st.lists(st.sampled_from(sorted(RULES)), max_size=2),
+    @initialize(price=st.sampled_from((0, 3, 3)), rules=st.lists(st.sampled_from(sorted(RULES)), max_size=2),
                 models=st.sets(MODEL, min_size=1), money=st.sampled_from((4, 100)))
     def begin(self, price: int, rules: list[str], models: set[str], money: int) -> None:
         """With some pools and models in them, mostly, so that there is something to do."""
@@ -41,6 +41,9 @@ class Pools(RuleBasedStateMachine):
             for model in sorted(models):
                 self.join_with_ones_own(model, number, [])
         self.evaluate("", True, [])
+        for number, who in enumerate(PEOPLE):
+            self.buy(who, "ben-1", "3", number, [])
+            self.buy(who, "cleo-1", "3", number, [])
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
@@ -128,7 +131,7 @@ class Pools(RuleBasedStateMachine):
         found = self.references()
         row = found[-1 - number % len(found)]
         state = self.bench.one("SELECT state FROM inferences WHERE reference = ?", row["reference"])
-        if state == "queued":
+        if state in ("queued", "sent"):
             self.world.said.setdefault(row["reference"], []).append(letter)
         self.world.job(f"{row['model']}.w", "router", "Inference-Response", {"id": row["reference"], "result": letter},
                        crashes)
@@ -173,6 +176,55 @@ class Pools(RuleBasedStateMachine):
         self.wait(1)
         self.evaluate("", True, crashes)
         self.answer(number, "B", crashes)
+
+    @rule(crashes=CRASHES)
+    def send_a_round(self, crashes: list[int]) -> None:
+        """All that waits, to a job with a server of each model; from now on it may time out."""
+        waiting = [row["reference"] for row in self.bench.rows("SELECT reference FROM inferences WHERE state = 'queued'"
+                                                               " ORDER BY rowid")]
+        if waiting:
+            name = f"round-{self.world.number}"
+            self.world.job("owner", "router", "Round-Made", {"round": name, "references": waiting}, crashes)
+            for model in MODELS:
+                self.world.job("owner", "router", "Register-Worker", {"model": model, "worker": f"{model}.{name}",
+                                                                      "fleet": name})
+
+    @rule(crashes=CRASHES)
+    def end_a_round(self, crashes: list[int]) -> None:
+        for row in self.bench.rows("SELECT DISTINCT round FROM inferences WHERE state = 'sent'")[:1]:
+            self.world.job("owner", "router", "Round-Over", {"round": row["round"], "page": 0}, crashes)
+
+    # --- inferences that people pay for -----------------------------------------------------------------
+    @rule(who=PERSON, model=MODEL, quantity=st.sampled_from(("2", "3", "3", "8")), number=st.integers(0, 20),
+          crashes=CRASHES)
+    def buy(self, who: str, model: str, quantity: str, number: int, crashes: list[int]) -> None:
+        """Too little, enough, too much; the same reference again."""
+        if self.bench.balance(who) < 8:
+            self.mint("owner", who, "7", [])
+        self.world.say(who, "token", "Transfer", crashes=crashes, Recipient=self.bench.id("router"), Quantity=quantity,
+                       X_Model=model, X_Prompt="Why?", X_Reference=number)
+
+    @precondition(lambda self: bool(self.references()))
+    @rule(who=PERSON, numbers=st.lists(ANY, min_size=1, max_size=4), times=st.integers(1, 3), crashes=CRASHES)
+    def cancel(self, who: str, numbers: list[int], times: int, crashes: list[int]) -> None:
+        """One's own and others', each several times."""
+        self.cancel_of(self.references(), who, numbers, times, crashes)
+
+    @rule(who=PERSON, number=ANY, times=st.integers(1, 4), crashes=CRASHES)
+    def cancel_ones_own(self, who: str, number: int, times: int, crashes: list[int]) -> None:
+        mine = self.bench.rows("SELECT reference FROM inferences WHERE requester = ? ORDER BY rowid",
+                               self.bench.address(who))
+        if mine:
+            self.cancel_of(mine, who, [number, number + 1], times, crashes)
+
+    def cancel_of(self, found: list[dict[str, str]], who: str, numbers: list[int], times: int,
+                  crashes: list[int]) -> None:
+        named = [found[-1 - number % len(found)]["reference"] for number in numbers] * times
+        self.world.say(who, "router", "Cancel-Inference", {"references": named}, crashes)
+
+    @rule(refusing=st.booleans())
+    def refuse_refunds(self, refusing: bool) -> None:
+        self.world.refusing = refusing
 
     @rule(model=MODEL)
     def score_is_what_the_answers_give(self, model: str) -> None:
@@ -228,6 +280,9 @@ class PoolsToTheEnd(Pools):
         try:
             if hasattr(self, "world"):
                 self.bench.clock.forward(9 * DAY)
+                self.world.refusing = False
+                self.mint("owner", "router", "1", [])  # which goes back, with all that is owed
+                assert self.bench.rows("SELECT * FROM refunds WHERE state <> 'paid'") == []
                 for row in self.bench.rows("SELECT id FROM pools"):
                     self.world.job("owner", "pool", "Allocate-Rewards", {"dataset": row["id"]}, via="clock")
                 schedule.tick(self.bench.exchange, self.bench.clock.now)

@@ -51,8 +51,8 @@ def evaluated(bench: Bench, dataset: str, process: str, states: str) -> None:
     with bench.store.transaction():
         for place, letter in enumerate(states):
             question = bench.store.db.execute(
-                "INSERT INTO questions (dataset, digest, context, question, options, result) "
-                "VALUES (?, ?, '', '', '[\"a\",\"b\",\"c\"]', '1') RETURNING id",
+                "INSERT INTO questions (dataset, digest, context, question, options, result, added) "
+                "VALUES (?, ?, '', '', '[\"a\",\"b\",\"c\"]', '1', 0) RETURNING id",
                 (dataset, f"{process}{place}")).fetchone()["id"]
             bench.store.db.execute(
                 "INSERT INTO evaluations (dataset_id, model_id, prompt, correct_answer, prediction, dataset, state) "
@@ -203,8 +203,41 @@ def test_a_data_sets_name_stands_for_its_open_pool(bench: Bench) -> None:
     new = funded(bench, dataset)
     assert ask(bench, "find", kind="pool", given="siqa") == new
     funded(bench, dataset)
-    with pytest.raises(PoolError, match="several pools"):
+    with pytest.raises(PoolError, match="2 pools that are open"):
         ask(bench, "pool", id="siqa")
+
+
+def test_a_pool_that_is_over_is_not_open_for_anybody(bench: Bench) -> None:
+    """The command line and messages mean the same pool."""
+    dataset = bench.bare_dataset()
+    old, new = funded(bench, dataset, days="1"), funded(bench, dataset, days="3")
+    made = model(bench, "one")
+    bench.clock.forward(DAY)
+    assert ask(bench, "find", kind="pool", given="siqa") == new
+    for action, data in (("Join-Pool", {"dataset": "siqa", "model": made}), ("Leaderboard", "siqa")):
+        receipt = bench.send("bob", "pool", action, data)
+        answer = reply_named(receipt, f"{action}-Response")
+        assert answer["tags"].get("Pool", json.loads(answer["Data"])["pool"] if "Join" in action else "") == new
+    with bench.store.transaction():
+        bench.store.db.execute("UPDATE pools SET state = 'paid' WHERE id = ?", (new,))
+    assert ask(bench, "find", kind="pool", given="siqa") == old, "over, and to be paid"
+    with bench.store.transaction():
+        bench.store.db.execute("UPDATE pools SET state = 'paid'")
+    assert ask(bench, "find", kind="pool", given="siqa") == new, "the newest"
+    refused = bench.send("bob", "pool", "Join-Pool", {"dataset": "siqa", "model": made})
+    assert refused.state == "refused" and "no pool that is open" in str(refused.error)
+
+
+def test_many_small_pools_hide_no_large_one(bench: Bench) -> None:
+    dataset = bench.bare_dataset()
+    large = funded(bench, dataset)
+    with bench.store.transaction():
+        bench.store.db.execute(
+            "INSERT INTO pools SELECT 'small' || value, dataset, funder, 1, allocation, winners, grace, start_time + 1,"
+            " end_time, state, settled, settled_by, updated FROM pools, json_each('[1,2,3,4,5,6,7,8,9,10,11,12]')")
+    with pytest.raises(PoolError, match=f"13 pools that are open: {large} .open., .* and 3 with less funds"):
+        ask(bench, "pool", id="siqa")
+    assert ask(bench, "find", kind="pool", given=large) == large
 
 
 def test_a_model_is_found_by_name_number_and_process(bench: Bench) -> None:

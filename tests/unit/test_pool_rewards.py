@@ -39,10 +39,10 @@ def test_the_best_are_paid_by_rule_and_the_dust_goes_back(arena: Arena) -> None:
     over(arena)
     told = arena.settle(pool)
     assert {name: told[name] for name in ("state", "funds", "paid", "dust", "refund", "already")} == {
-        "state": "paid", "funds": 1000, "paid": 999, "dust": 1, "refund": 0, "already": False}
+        "state": "paid", "funds": "1000", "paid": "999", "dust": "1", "refund": "0", "already": False}
     assert [arena.bench.balance(who) for who in ("bob", "cy", "ann", "fay")] == [500, 333, 166, 1]
     assert [(row["name"], row["rank"], row["amount"]) for row in told["payouts"]] == [
-        ("bobs", 1, 500), ("cys", 2, 333), ("anns", 3, 166), (None, None, 1)]
+        ("bobs", 1, "500"), ("cys", 2, "333"), ("anns", 3, "166"), (None, None, "1")]
 
 
 def test_each_payout_is_one_transfer_that_says_what_for(arena: Arena) -> None:
@@ -75,7 +75,7 @@ def test_a_pool_without_models_is_refunded(arena: Arena, rule: str) -> None:
     pool = arena.fund(rule=rule)
     over(arena)
     told = arena.settle(pool, "fay")
-    assert (told["state"], told["refund"]) == ("refunded", 1000)
+    assert (told["state"], told["refund"]) == ("refunded", "1000")
     assert arena.bench.balance("fay") == 1000
 
 
@@ -85,6 +85,27 @@ def test_all_wrong_pays_nobody_where_the_rule_says_so(arena: Arena) -> None:
     over(arena)
     assert arena.settle(pool)["state"] == "refunded"
     assert arena.bench.balance("fay") == 1000
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_a_model_that_answered_nothing_is_not_paid(arena: Arena, rule: str) -> None:
+    pool = arena.fund(rule=rule)
+    assert arena.join("mute", pool, arena.model("mute", "mute", (0, 0, 10, 10))).state == "handled"
+    arena.enter("ann", pool, "anns", 5)
+    over(arena)
+    told = arena.settle(pool)
+    assert [row["name"] for row in told["payouts"] if row["kind"] == "reward"] == ["anns"]
+    assert arena.bench.balance("mute") == 0
+    problems = cast("list[str]", audit(arena.bench.exchange, pool, arena.bench.clock.now)["problems"])
+    assert [one for one in problems if f"{rule} gives" in one] == []
+
+
+def test_where_nobody_answered_the_funder_gets_all_back(arena: Arena) -> None:
+    pool = arena.fund(rule="Equal")
+    assert arena.join("mute", pool, arena.model("mute", "mute", (0, 0, 10, 10))).state == "handled"
+    over(arena)
+    assert arena.settle(pool)["state"] == "refunded"
+    assert (arena.bench.balance("fay"), arena.bench.balance("mute")) == (1000, 0)
 
 
 def test_paid_once_however_often_it_is_asked(arena: Arena) -> None:
@@ -155,7 +176,7 @@ def test_a_data_set_that_says_nothing_any_more_doesnt_hold_the_money(arena: Aren
     over(arena)
     assert arena.settle(pool)["settled"] is False
     arena.bench.clock.forward(DAY)
-    assert arena.settle(pool)["paid"] == 1000
+    assert arena.settle(pool)["paid"] == "1000"
 
 
 def test_a_settled_pool_is_frozen(arena: Arena) -> None:
@@ -285,7 +306,7 @@ def test_every_unit_is_paid_or_goes_back(tmp_path_factory: pytest.TempPathFactor
             arena.enter(who, pool, f"m{number}", correct)
         over(arena)
         told = arena.settle(pool)
-        assert told["paid"] + told["dust"] + told["refund"] == quantity
+        assert int(told["paid"]) + int(told["dust"]) + int(told["refund"]) == quantity
         assert sum(bench.balance(who) for who in ("ann", "bob", "cy")) == told["paid"]
         assert bench.balance("fay") == told["dust"] + told["refund"]
         shown = board(bench.store.db, pool, bench.clock.now)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from automate.errors import DataError, PoolError
+from automate.journal import read_json
 from automate.pools.round_records import (
     Answer,
     answer_record,
@@ -20,7 +21,7 @@ from automate.pools.round_records import (
     work_record,
     worker_record,
 )
-from automate.pools.rounds import Work, give_up, hand_in, make_round, open_rounds, read_spec, read_work
+from automate.pools.rounds import Work, fail_unserved, give_up, hand_in, make_round, open_rounds, read_spec, read_work
 from tests.unit.pool_rounds_support import add_model, append, begun, handled, job, states
 from tests.unit.pool_support import HOUR, Bench, opened
 
@@ -187,6 +188,35 @@ def test_a_prompt_that_kills_every_job_fails_in_the_end(bench: Bench) -> None:
     assert states(bench, "inferences") == {"failed": 1}
     assert states(bench) == {"pending": 1}
     assert "jobs ended" in bench.one("SELECT error FROM evaluations")
+
+
+def test_a_model_whose_server_never_starts_fails_with_the_reason(bench: Bench) -> None:
+    begun(bench, "tiny", "other", rows=1)
+    for turn in range(bench.settings.attempts):
+        spec = make_round(bench.exchange, bench.places)
+        assert spec is not None
+        if turn == 0:
+            job(bench, spec, worker="other.1")
+            hand_in(bench.exchange, bench.places)
+        give_up(bench.exchange, bench.places, spec.name, why="no hope", hopeless={"tiny": "config.json is missing"})
+        assert read_json(bench.places.done(spec.name)) == {"round": spec.name, "state": "given up", "why": "no hope"}
+        handled(bench.send("owner", "siqa", "Evaluate"))
+    assert states(bench) == {"answered": 1, "failed": 1}
+    assert bench.one("SELECT error FROM evaluations WHERE state = 'failed'") == "config.json is missing"
+    assert make_round(bench.exchange, bench.places) is None, "and is tried no more"
+
+
+def test_what_waits_for_a_model_that_is_nowhere_fails_with_the_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch,
+                                                                      ) -> None:
+    monkeypatch.setattr("automate.pools.router.PAGE", 2)
+    begun(bench, "tiny", "other", rows=3)
+    for _ in range(bench.settings.attempts):
+        assert fail_unserved(bench.exchange, {"tiny": "no such folder", "unheard-of": "x"}) == 3
+        assert fail_unserved(bench.exchange, {"tiny": "no such folder"}) == 0
+        handled(bench.send("owner", "siqa", "Evaluate"))
+    assert states(bench) == {"failed": 3, "started": 3}
+    assert bench.one("SELECT DISTINCT error FROM evaluations WHERE state = 'failed'") == "no such folder"
+    assert states(bench, "inferences") == {"failed": 9, "queued": 3}
 
 
 def test_a_job_that_never_began_is_no_try(bench: Bench) -> None:

@@ -34,7 +34,8 @@ LOCAL_POLL = 0.5
 class Evaluated:
     """What an evaluation came to. `answers`, `strays`: handed in meanwhile; `expired`: rows taken back; `started`: rows
     that Evaluate started; `rounds`: those that are open now, or were followed to their end; `done`: with `wait`,
-    whether all of them are; `due`: rows without an answer, of the pool's data set or of all; `notes`: for the user."""
+    whether all of them are, and none was given up with questions open; `due`: rows without an answer, of the pool's
+    models or of all data sets with an open pool; `notes`: for the user."""
 
     answers: int = 0
     strays: int = 0
@@ -48,11 +49,12 @@ class Evaluated:
 
 def evaluate(workspace: Workspace, desk: Desk, *, pool: str | None, executor: str | None, submit: bool, wait: bool,
              limit: int | None, say: Say, sleep: Callable[[float], None] = time.sleep) -> Evaluated:
-    """Evaluate what is due of a pool's data set (None: of all that have an open pool).
+    """Evaluate what is due of a pool's models (None: of all data sets that have an open pool).
 
     Hands in what came; without `submit` it stops there and says what is due. With it, rows are started by Evaluate (at
-    most `limit` for each data set; 0: none), a round is made of what waits at the router, and its servers and job are
-    handed over; a round of before whose job died is handed over again, at most limits.resubmits times, or given up.
+    most `limit` for a pool, or for each data set; 0: none), a round is made of what waits at the router, and its
+    servers and job are handed over; a round of before whose job died is handed over again, at most limits.resubmits
+    times, or given up.
     With `wait` the rounds are followed to their end. Give a desk that opens the database for each call
     (`desks.Opening`): others need it meanwhile. Raises FlockError.
     """
@@ -72,6 +74,8 @@ class _Evaluation:
     strays: int = 0
     notes: list[str] = field(default_factory=list)
     datasets: list[str] = field(default_factory=list)
+    models: frozenset[str] | None = None
+    """Processes of the pool's models; None: all."""
 
     def run(self, *, submit: bool, wait: bool) -> Evaluated:
         self.datasets = self._datasets()
@@ -81,8 +85,9 @@ class _Evaluation:
         cluster = self._cluster()
         self.rounds = Rounds(self.workspace, cluster, self.desk, self._note)
         self.rounds.care()
-        expired = sum(count(self.desk.do("expire", dataset=one)) for one in self.datasets)
-        started = sum(self._evaluate(one) for one in self.datasets)
+        before_us = set(self.rounds.given_up)
+        told = [self._evaluate(one) for one in self.datasets]
+        expired, started = sum(one[0] for one in told), sum(one[1] for one in told)
         self._make()
         followed: list[str] = []
         while wait and (left := [one for one in open_rounds(self.workspace) if one not in followed]):
@@ -92,10 +97,12 @@ class _Evaluation:
             followed += left
             if self.answers > before:  # what did not fit before; what only goes back and forth waits
                 self._make_more()
-        if followed and self.answers:
+        if wait and (followed or self.answers or self.rounds.unserved):
             self._update_leaderboards()
-        views = tuple(view_of(self.workspace, name) for name in followed or open_rounds(self.workspace))
-        return self._result(expired, started, done=wait and all(one.done for one in views), views=views)
+        names = dict.fromkeys([*(followed or open_rounds(self.workspace)), *self.rounds.given_up])
+        views = tuple(view_of(self.workspace, name) for name in names)
+        left = [*self.rounds.unserved, *(self.rounds.given_up.keys() - before_us)]
+        return self._result(expired, started, done=wait and not left and all(one.done for one in views), views=views)
 
     def _result(self, expired: int, started: int, *, done: bool,
                 views: tuple[RoundView, ...] | None = None) -> Evaluated:
@@ -114,7 +121,10 @@ class _Evaluation:
         """Ids of the data sets that are meant. Raises PoolError for an unknown pool."""
         if self.pool is not None:
             found = self.desk.ask("pool", id=self.pool)
-            return [str(found["dataset"])] if isinstance(found, dict) else []
+            if not isinstance(found, dict):
+                return []
+            self.models = frozenset(str(one["process"]) for one in listed(found.get("models")))
+            return [str(found["dataset"])]
         return [str(row["id"]) for row in listed(self.desk.ask("datasets")) if row.get("open_pools")]
 
     def _hand_in(self) -> None:
@@ -122,16 +132,43 @@ class _Evaluation:
             self.answers += count(one.get("answers"))
             self.strays += count(one.get("strays"))
 
-    def _evaluate(self, dataset: str) -> int:
-        """Start rows of a data set by the owner's Evaluate; how many. One that refuses does not keep the others back.
-        """
+    def _evaluate(self, dataset: str) -> tuple[int, int]:
+        """Start rows of a data set by the owner's Evaluate, of a pool's models only where one is meant; how many were
+        taken back before, and how many started. One that refuses does not keep the others back."""
         if self.limit == 0:
-            return 0
+            return 0, 0
+        if self.models is None:
+            return self._start(dataset, self.limit, {})
+        limit = self.workspace.settings.pools.evaluate_limit if self.limit is None else self.limit
+        rows = self._rows(dataset)
+        pending = {str(row["process"]): count(row["pending"]) for row in rows if row["pending"]}
+        told = [self._start(dataset, most, {"Model": model}) for model, most in shares(
+            pending or {str(row["process"]): count(row["started"]) for row in rows}, limit).items()]
+        return sum(one[0] for one in told), sum(one[1] for one in told)
+
+    def _start(self, dataset: str, limit: int | None, tags: Mapping[str, str]) -> tuple[int, int]:
+        """One Evaluate; how many rows were taken back, and how many started."""
         key = find_key(places_of(self.workspace), GENESIS)
-        receipt = self.desk.send(key.sign(dataset, "Evaluate", "" if self.limit is None else str(self.limit)))
+        receipt = self.desk.send(key.sign(dataset, "Evaluate", "" if limit is None else str(limit), tags))
         if receipt.error is not None:
             self._note(f"data set {dataset}: {receipt.error}")
-        return max((_started(reply) for reply in receipt.replies), default=0)
+        said = next((found for reply in receipt.replies if (found := _said(reply))), {})
+        if count(said.get("lacking")):
+            self._note(self._lacks(dataset, count(said["lacking"])))
+        return count(said.get("expired")), count(said.get("started"))
+
+    def _lacks(self, dataset: str, price: int) -> str:
+        """What a data set that can't pay has, and how it gets more."""
+        found = self.desk.ask("dataset", id=dataset)
+        name, has = (found["name"], count(found["balance"])) if isinstance(found, dict) else (dataset, 0)
+        return (f"data set {name} has {has:,}, and its next question costs {price:,}: the rest waits. Send it tokens: "
+                f"flock-hpc pool mint {name} QUANTITY (the workspace's owner), or from your own: flock-hpc pool send "
+                f"--action Transfer --tag Recipient={dataset} --tag Quantity=QUANTITY")
+
+    def _rows(self, dataset: str) -> list[Mapping[str, object]]:
+        """What is due of a data set, of the models that are meant."""
+        rows = listed(self.desk.ask("due", dataset=dataset))
+        return [row for row in rows if self.models is None or row.get("process") in self.models]
 
     def _update_leaderboards(self) -> None:
         """Whoever waited sees what came on the leaderboards of open pools, without waiting for the clock."""
@@ -147,8 +184,7 @@ class _Evaluation:
         return next(str(one["id"]) for one in listed(self.desk.ask("processes")) if one.get("kind") == "pool")
 
     def _due(self, dataset: str) -> int:
-        rows = listed(self.desk.ask("due", dataset=dataset))
-        return sum(count(row.get(state)) for row in rows for state in ("pending", "started", "expired"))
+        return sum(count(row.get(state)) for row in self._rows(dataset) for state in ("pending", "started"))
 
     def _make(self) -> None:
         """A round of what waits at the router, if anything does: of models that can be served, as many as have room."""
@@ -200,11 +236,20 @@ class _Evaluation:
             self.say(text)
 
 
-def _started(reply: Mapping[str, object]) -> int:
-    """How many rows an Evaluate-Response says were started."""
+def shares(waits: Mapping[str, int], limit: int) -> dict[str, int]:
+    """How many rows of each model: as equal as may be; what some don't need goes to those that have more to do."""
+    out: dict[str, int] = {}
+    left = limit
+    for place, model in enumerate(sorted(waits, key=lambda model: (waits[model], model))):
+        out[model] = min(waits[model], -(-left // (len(waits) - place)))
+        left -= out[model]
+    return {model: most for model, most in out.items() if most}
+
+
+def _said(reply: Mapping[str, object]) -> Mapping[str, object]:
+    """The Data of an Evaluate-Response."""
     try:
         said = loads(str(reply.get("Data", "")))
     except JSONDecodeError:
-        return 0
-    return count(said.get("started")) if isinstance(said, dict) else 0
-
+        return {}
+    return said if isinstance(said, dict) else {}

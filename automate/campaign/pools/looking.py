@@ -10,6 +10,8 @@ from automate.campaign.pools import jobs
 from automate.campaign.state import cluster_of_kind
 from automate.cluster.queue import JobState, JobStatus
 from automate.errors import ClusterError, DataError
+from automate.journal import read_json
+from automate.pool_places import PoolPlaces
 from automate.pools.answering.job import fleet_of
 from automate.pools.answering.journal import recorded
 from automate.pools.round_records import read_spec
@@ -20,7 +22,7 @@ from automate.workspace import Workspace
 class RoundView:
     """One round. `answers`: records so far, errors included, handed in or not; `job`: the one at work, else its last;
     `state`: that job's, in Slurm's words; `may_act`: whether it may still answer; `made`: ms; `problem`: what is wrong
-    with the round's files."""
+    with the round's files; `given_up`: why, where questions were left open."""
 
     name: str
     made: int
@@ -34,6 +36,7 @@ class RoundView:
     state: str = "not handed over"
     may_act: bool = False
     problem: str | None = None
+    given_up: str | None = None
 
     @property
     def left(self) -> int:
@@ -62,7 +65,8 @@ def view_of(workspace: Workspace, name: str) -> RoundView:
     try:
         spec = read_spec(places, name)
     except DataError as error:
-        return RoundView(name, 0, 0, (), answers, done, fleet_of(name), problem=error.what)
+        return RoundView(name, 0, 0, (), answers, done, fleet_of(name), problem=error.what,
+                         given_up=_given_up(places, name))
     handed = jobs.submissions_of(workspace, name)
     known = [(one, _status(workspace, one.executor, one.job)) for one in handed]
     acting = [pair for pair in known if pair[1].may_act]
@@ -71,7 +75,13 @@ def view_of(workspace: Workspace, name: str) -> RoundView:
         last, status = (acting or known)[-1]
         job, executor, state = last.job, last.executor, str(status.state)
     return RoundView(name, spec.made, spec.count, tuple(spec.models), answers, done, fleet_of(name), job, executor,
-                     state, bool(acting))
+                     state, bool(acting), given_up=_given_up(places, name))
+
+
+def _given_up(places: PoolPlaces, name: str) -> str | None:
+    """Why a round was given up with questions open; None for others."""
+    said = read_json(places.done(name)) or {}
+    return str(said.get("why") or "its questions were left open") if said.get("state") == "given up" else None
 
 
 def _status(workspace: Workspace, executor: str, job: str | None) -> JobStatus:

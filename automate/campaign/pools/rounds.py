@@ -4,15 +4,20 @@ Never submits a round of which a job may still act."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
+from automate import claims
 from automate.campaign.pools import jobs, servers
 from automate.campaign.pools.looking import RoundView, open_rounds, view_of
 from automate.campaign.state import look as look_at_campaign
 from automate.cluster.base import Cluster
+from automate.cluster.queue import job_alive
 from automate.cluster.submit import SubmissionBook, settle_open
-from automate.errors import FlockError
+from automate.errors import ClaimedError, FlockError
 from automate.pools.answering.journal import due, recorded
 from automate.pools.desk import Desk
 from automate.pools.round_records import RoundSpec, read_spec, read_work
@@ -29,14 +34,41 @@ def count(found: object) -> int:
     return found if isinstance(found, int) else 0
 
 
+CLAIM_PAUSE = 0.1
+"""Seconds between two looks at the claim of another command."""
+
+
 @dataclass
 class Rounds:
-    """The rounds of one workspace on one cluster. `note`: told what a user should know."""
+    """The rounds of one workspace on one cluster. `note`: told what a user should know. `given_up`: by this command,
+    with questions open, and why; `unserved`: models that can't be served, and why."""
 
     workspace: Workspace
     cluster: Cluster
     desk: Desk
     note: Callable[[str], None]
+    given_up: dict[str, str] = field(default_factory=dict)
+    unserved: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else looks whether a round has a job, and hands one over, meanwhile; another command that does is
+        waited for, up to pools.lock_wait. Raises ClaimedError naming it."""
+        stale = min(self.workspace.settings.limits.claim_stale, 1.0)
+        until = time.monotonic() + self.workspace.settings.pools.lock_wait
+        while True:
+            try:
+                claim = claims.take(jobs.places_of(self.workspace).rounds_claim, stale=stale, job_alive=job_alive)
+                break
+            except ClaimedError as error:
+                if time.monotonic() >= until:
+                    raise ClaimedError(f"another flock-hpc command hands evaluations over: {error.what}",
+                                       where=error.where, todo="run this again when it is done") from error
+            time.sleep(CLAIM_PAUSE)
+        try:
+            yield
+        finally:
+            claim.release()
 
     # --- before a round is made -----------------------------------------------------------------
     def able(self, waiting: Iterable[Mapping[str, object]]) -> str | None:
@@ -46,14 +78,21 @@ class Rounds:
         """
         rows = {str(row["model"]): row for row in waiting}
         able, problems = servers.served_by(self.workspace, {name: str(row["data_tx"]) for name, row in rows.items()})
-        for problem in problems:
-            self.note(f"a model can't be served: {problem}")
+        self._fail(problems)
         room = self._room()
         if room is not None and len(able) > room:
             self.note(f"limits.max_submitted has room for servers of {room} models now; {len(able) - room} wait for "
                       "another round")
             able = able[:room]
         return None if len(able) == len(rows) else ",".join(str(rows[name]["process"]) for name in able)
+
+    def _fail(self, problems: Mapping[str, str]) -> None:
+        """What waits for models that can't be served has failed this time: it is asked again pools.attempts times."""
+        self.unserved.update(problems)
+        for model, why in problems.items():
+            self.note(f"model {model} can't be served: {why}")
+        if problems:
+            self.desk.do("unserved", models=json.dumps(problems))
 
     def _room(self) -> int | None:
         """Of how many models servers may be submitted now, beside the round's job; None: of any number."""
@@ -66,7 +105,8 @@ class Rounds:
     # --- rounds of before -----------------------------------------------------------------------
     def care(self) -> None:
         """See to every open round: still at work, dead, or broken."""
-        settle_open(SubmissionBook(jobs.places_of(self.workspace).submissions), self.cluster)
+        with self.alone():
+            settle_open(SubmissionBook(jobs.places_of(self.workspace).submissions), self.cluster)
         for name in open_rounds(self.workspace):
             try:
                 self.again(view_of(self.workspace, name))
@@ -77,11 +117,19 @@ class Rounds:
         """Hand a round over again whose job is over, a bounded number of times; then give it up."""
         if view.may_act:
             return
-        why = self._useless(view)
-        if why is not None:
-            self.give_up(view.name, why)
-        else:
-            self.hand_over(read_spec(jobs.places_of(self.workspace), view.name))
+        with self.alone():
+            now = view_of(self.workspace, view.name)  # another command may have seen to it meanwhile
+            if now.done or now.may_act:
+                return
+            why = self._useless(now)
+            if why is not None:
+                self.give_up(now.name, why, self._hopeless(now))
+            else:
+                self._hand_over(read_spec(jobs.places_of(self.workspace), now.name))
+
+    def _hopeless(self, view: RoundView) -> dict[str, str]:
+        """Models of which no server starts."""
+        return {} if view.problem is not None else servers.hopeless(self.workspace, view.name)
 
     def _useless(self, view: RoundView) -> str | None:
         """Why a round is not handed over again."""
@@ -103,22 +151,33 @@ class Rounds:
         places = jobs.places_of(self.workspace)
         return {line.model for line in due(read_work(places, name), recorded(places, name))}
 
-    def give_up(self, name: str, why: str) -> None:
-        """What has no answer goes back, and the servers end. Raises PoolError, FlockError."""
-        back = count(self.desk.do("give_up", round=name))
+    def give_up(self, name: str, why: str, hopeless: Mapping[str, str] | None = None) -> None:
+        """What has no answer goes back, and the servers end; `hopeless`: models of which no server starts, and why.
+
+        Raises PoolError, FlockError."""
+        more = {"hopeless": json.dumps(dict(hopeless))} if hopeless else {}
+        back = count(self.desk.do("give_up", round=name, why=why, **more))
         servers.end(self.workspace, name)
+        if back:
+            self.given_up[name] = why
         self.note(f"round {name} is given up, {back} questions go back: {why}")
 
     # --- handed over ----------------------------------------------------------------------------
     def hand_over(self, spec: RoundSpec) -> None:
         """Servers for what is left of a round, and its job. Raises FlockError: it is tried again the next time."""
+        with self.alone():
+            if not jobs.places_of(self.workspace).done(spec.name).exists():
+                self._hand_over(spec)
+
+    def _hand_over(self, spec: RoundSpec) -> None:
         left = self._left(spec.name)
         wanted = {name: place for name, place in spec.models.items() if name in left or not spec.count}
         able, problems = servers.served_by(self.workspace, wanted)
-        for problem in problems:
-            self.note(f"a model can't be served: {problem}")
+        for model, problem in problems.items():
+            self.note(f"model {model} can't be served: {problem}")
         if not able:
-            self.give_up(spec.name, "none of its models can be served")
+            why = "none of its models can be served" + (f": {'; '.join(problems.values())}" if problems else "")
+            self.give_up(spec.name, why, problems)
             return
         for note in servers.start(self.workspace, self.cluster, spec, able):
             self.note(note)

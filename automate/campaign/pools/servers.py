@@ -21,18 +21,18 @@ from automate.serving.fleet.registry import read_spec, read_wish
 from automate.workspace import Workspace
 
 
-def served_by(workspace: Workspace, models: Mapping[str, str]) -> tuple[list[str], list[FlockError]]:
-    """Models (name to folder or hub name) that can be served, and what is wrong with the others."""
-    able, errors = [], list[FlockError]()
+def served_by(workspace: Workspace, models: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Models (name to folder or hub name) that can be served, and what is wrong with each of the others."""
+    able, problems = list[str](), dict[str, str]()
     for model in models:
         try:
             serve_what(workspace, [model], given=models)
             able.append(model)
         except ManyErrors as error:
-            errors += error.errors
+            problems[model] = "; ".join(one.what for one in error.errors)
         except FlockError as error:
-            errors.append(error)
-    return able, errors
+            problems[model] = error.what
+    return able, problems
 
 
 def start(workspace: Workspace, cluster: Cluster, spec: RoundSpec, models: Sequence[str]) -> list[str]:

@@ -102,8 +102,16 @@ def ensure(desk: Counter, name: str, kind: str, settings: dict[str, Any]) -> str
         id, ready = str(made.get("process", made.get("id", ""))), False
     else:
         id, ready = str(known["id"]), bool(known["ready"])
-    if not ready or settings:
+    if ready and not settings:
+        return id
+    try:
         desk.must(id, "Init", json.dumps(settings, ensure_ascii=False))
+    except PoolError as error:
+        if ready:
+            raise
+        goes_on = f"the data set {name} is made, and not set up yet: the same command with other settings goes on"
+        raise PoolError(error.what, where=error.where,
+                        todo=f"{error.todo}; {goes_on}" if error.todo else goes_on) from None
     return id
 
 

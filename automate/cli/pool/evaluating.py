@@ -24,18 +24,20 @@ if TYPE_CHECKING:
 
 @click.command(cls=IdCommand)
 @workspace_option
-@click.argument("pool")
+@click.argument("pool", required=False)
 @click.option("--submit", "submit_", is_flag=True, help="Start what is due; without it only say what would be done.")
 @click.option("--wait", is_flag=True, help="With --submit: follow it to its end.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N",
               help="At most N questions (default: pools.evaluate_limit, 1000).")
 @executor_option
 @click.pass_context
-def evaluate(ctx: click.Context, workspace_dir: Path | None, pool: str, submit_: bool, wait: bool, limit: int | None,
-             executor: str | None) -> None:
+def evaluate(ctx: click.Context, workspace_dir: Path | None, pool: str | None, submit_: bool, wait: bool,
+             limit: int | None, executor: str | None) -> None:
     """Ask the models of POOL what they have not been asked yet, on the cluster, through the fleet.
 
-    Answers of jobs that are over, or under way, are handed in first. Safe to repeat.
+    Without POOL: the models of all open pools. Answers of jobs that are over, or under way, are handed in first. Safe
+    to repeat. With --wait, leaderboards are up to date at the end, and the exit status is 1 where questions were left
+    open.
     """
     if wait and not submit_:
         raise click.UsageError("--wait needs --submit")
@@ -43,15 +45,19 @@ def evaluate(ctx: click.Context, workspace_dir: Path | None, pool: str, submit_:
     from automate.cli.views.pools_rounds import print_due, print_evaluated
 
     with counter(workspace_dir, make=False) as desk:
-        dataset = answer_of(desk.desk.ask("pool", id=pool))["dataset"]
+        found = {} if pool is None else answer_of(desk.desk.ask("pool", id=pool))
     done = _evaluate(workspace_dir, pool, executor, limit, submit=submit_, wait=wait)
     with counter(workspace_dir, make=False) as desk:
-        due = rows_of(desk.desk.ask("due", dataset=dataset))
+        due = rows_of(desk.desk.ask("due", dataset=found.get("dataset")))
+    if found:
+        meant = {one["process"] for one in found["models"]}
+        due = [one for one in due if one["process"] in meant]
     console = make_console()
     print_evaluated(console, done)
     print_due(console, due)
     if due and not submit_:
-        click.echo(f"nothing was started; to ask what is due: flock-hpc pool evaluate {pool} --submit", err=True)
+        click.echo(f"nothing was started; to ask what is due: flock-hpc pool evaluate "
+                   f"{pool + ' ' if pool else ''}--submit", err=True)
     ctx.exit(1 if wait and not done.done else 0)
 
 
@@ -95,20 +101,21 @@ def tick(workspace_dir: Path | None, executor: str | None, submit_: bool) -> Non
 
 @click.command()
 @workspace_option
-@click.option("--cron", "kind", flag_value="cron", help="Lines for crontab -e.")
-@click.option("--scrontab", "kind", flag_value="scrontab", help="Lines for Slurm's scrontab -e.")
-@click.option("--systemd", "kind", flag_value="systemd", help="A service and a timer for systemd.")
+@click.option("--cron", is_flag=True, help="Lines for crontab -e.")
+@click.option("--scrontab", is_flag=True, help="Lines for Slurm's scrontab -e.")
+@click.option("--systemd", is_flag=True, help="A service and a timer for systemd.")
 @click.option("--node", metavar="NAME", help="With --scrontab: the machine whose disk has the database.")
-def schedule(workspace_dir: Path | None, kind: str | None, node: str | None) -> None:
+def schedule(workspace_dir: Path | None, cron: bool, scrontab: bool, systemd: bool, node: str | None) -> None:
     """Print the lines that make a real clock run 'pool tick' each hour. Installs nothing."""
     from automate.pools.schedule import lines
 
-    if kind not in ("cron", "scrontab", "systemd"):
+    kinds = [kind for kind, asked in (("cron", cron), ("scrontab", scrontab), ("systemd", systemd)) if asked]
+    if len(kinds) != 1:
         raise click.UsageError("choose one of --cron, --scrontab, --systemd")
     workspace, _ = open_pools(workspace_dir)
-    if node is not None and kind != "scrontab":
+    if node is not None and not scrontab:
         raise click.UsageError("--node goes with --scrontab")
-    text = lines(kind, workspace.root, executable(), host=node)  # type: ignore[arg-type]
+    text = lines(kinds[0], workspace.root, executable(), host=node)  # type: ignore[arg-type]
     click.echo(text, nl=not text.endswith("\n"))
 
 

@@ -24,7 +24,7 @@ INSUFFICIENT = "Insufficient Balance!"
 @click.option("--fund", required=True, metavar="N", help="What goes into the pool, in the token's smallest unit.")
 @click.option("--allocation", default="ArithmeticDecrease", show_default=True, metavar="RULE",
               help="Who gets what: ArithmeticDecrease, Equal, WinnerTakesAll, Proportional.")
-@click.option("--days", type=Finite(min=0, min_open=True), metavar="N",
+@click.option("--days", type=Finite(min=0, min_open=True, max=36_500), metavar="N",
               help="How long it is open (default: pools.days of the settings).")
 def create(workspace_dir: Path | None, key_name: str | None, url: str | None, dataset: str, fund: str,
            allocation: str, days: float | None) -> None:

@@ -20,6 +20,13 @@ from automate.cli.pool.options import (
 )
 
 
+def _no_option(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuse a file that looks like the next option: its own value was forgotten."""
+    if value is not None and len(str(value)) > 1 and str(value).startswith("-"):
+        raise click.BadParameter(f"{str(value)!r} begins with a dash: name a file, such as ./{value}")
+    return value
+
+
 @click.command()
 @common_options
 @click.option("--json", "as_json", is_flag=True, help="The same as one JSON document.")
@@ -75,9 +82,9 @@ def show(workspace_dir: Path | None, key_name: str | None, url: str | None, pool
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV instead of the table.")
 @click.option("--html", "page", type=click.Path(dir_okay=False, path_type=Path, allow_dash=True), metavar="FILE",
-              help="One self-contained page, into FILE.")
+              callback=_no_option, help="One self-contained page, into FILE.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="JSON or CSV into FILE, not to the screen.")
+              callback=_no_option, help="JSON or CSV into FILE, not to the screen.")
 def leaderboard(workspace_dir: Path | None, key_name: str | None, url: str | None, pool: str, as_json: bool,
                 as_csv: bool, page: Path | None, out: Path | None) -> None:
     """Show the leaderboard of POOL: rank, score with its interval, progress, reward."""
@@ -108,6 +115,9 @@ def _write(file: Path | None, text: str) -> None:
     if file is None or str(file) == "-":
         click.echo(text, nl=not text.endswith("\n"))
         return
+    if not file.absolute().parent.is_dir():
+        raise StorageError(f"there is no folder {file.absolute().parent}", where=str(file),
+                           todo="make it first, or name a file in a folder that is there")
     try:
         replace_file(file, text.encode())
     except OSError as error:

@@ -31,6 +31,8 @@ def add(workspace_dir: Path | None, key_name: str | None, url: str | None, name:
 
     with counter(workspace_dir, key_name, url) as desk:
         given, key = {"name": name, "data_tx": _place(data_tx)}, desk.key()
+        if url is None:
+            _look(given["data_tx"])
         if inference_process is not None:
             given["inference_process"] = inference_process
         if Path(given["data_tx"]).is_absolute() and url is None:  # the workspace's owner answers for its folders
@@ -41,9 +43,28 @@ def add(workspace_dir: Path | None, key_name: str | None, url: str | None, name:
 
 
 def _place(given: str) -> str:
-    """A folder as its whole path; anything else as it stands."""
+    """A folder as its whole path; anything else as it stands. Raises PoolError for a folder that isn't there."""
+    from automate.errors import PoolError
+
     path = Path(given).expanduser()
-    return str(path.resolve()) if path.is_dir() or path.is_absolute() or given.startswith(".") else given
+    if path.is_dir():
+        return str(path.resolve())
+    if path.is_absolute() or given.startswith("."):
+        raise PoolError(f"there is no folder {str(path.resolve())!r}",
+                        todo="give a folder that is there, or the model's name on the hub: owner/name")
+    return given
+
+
+def _look(place: str) -> None:
+    """Say what a place is taken for where that may not be what is meant: a folder without a model, a hub's name."""
+    from automate.errors import visible
+
+    if not Path(place).is_absolute():
+        click.echo(visible(f"no folder {Path(place).resolve()}: {place} is taken for a name on the model hub"),
+                   err=True)
+    elif not any((Path(place) / name).is_file() for name in ("config.json", "adapter_config.json")):
+        click.echo(visible(f"no model in {place} yet (neither config.json nor adapter_config.json): put it there, or "
+                           "its questions fail when they are asked"), err=True)
 
 
 @click.command("list")

@@ -21,14 +21,25 @@ from automate.cli.pool.options import (
 
 
 def address_of(desk: Counter, given: str) -> str:
-    """An address: `me`, a key's name here, a process by its name, or an address as it stands. Raises ConfigError."""
+    """An address: `me`, a key's name here, a process by its name, or an address as it stands.
+
+    Raises ConfigError, PoolError."""
+    from automate.errors import PoolError
+    from automate.pools.keys import is_address
+
     if given == "me":
         return desk.key().address
     try:
         known = desk.places.key(given).exists()
     except ValueError:
         known = False
-    return desk.key(given).address if known else desk.find("account", given)
+    if known:
+        return desk.key(given).address
+    found = desk.find("account", given)
+    if not is_address(found):
+        raise PoolError(f"{given!r} is no address, and no key and no process here is called so", where="ADDRESS",
+                        todo="give an address (43 characters), 'me', a key's name, or a data set's name")
+    return found
 
 
 @click.command(cls=IdCommand)

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import requests
 
 from automate.errors import ApiError, PoolError
+from automate.pools.amounts import as_whole
 from automate.pools.deeds import receipt_of
 from automate.pools.keys import Key, is_address
 from automate.pools.messages import Receipt
@@ -52,7 +53,7 @@ class HttpDesk:
         if what not in ROUTES:
             raise PoolError(f"{what} can't be asked over HTTP", where="--url",
                             todo="ask on the workspace's own machine, or send a message: pool send --action ...")
-        return self._call("GET", ROUTES[what].format(id=quote(str(given.get("id", "")), safe="")))
+        return as_whole(self._call("GET", ROUTES[what].format(id=quote(str(given.get("id", "")), safe=""))))
 
     def do(self, what: str, **given: str | int | None) -> object:
         raise PoolError(f"{what} is for the workspace's own machine", where="--url", todo="leave --url away")
@@ -80,11 +81,24 @@ class HttpDesk:
                                           headers={"Accept": "application/json"})
             found = answer.json()
         except (requests.RequestException, ValueError) as error:
-            raise ApiError(f"no answer that can be read: {error}", where=self.url,
+            raise ApiError(_trouble(error), where=self.url,
                            todo="see that 'pool serve' runs there and can be reached from here") from None
         if answer.status_code >= 400 and not (isinstance(found, dict) and "id" in found):
             raise _refusal(found)
         return found
+
+
+def _trouble(error: Exception) -> str:
+    """What went wrong on the way, in a line."""
+    if isinstance(error, requests.exceptions.SSLError):
+        return "no safe connection: its certificate can't be trusted, or it speaks no TLS"
+    if isinstance(error, requests.Timeout):
+        return f"no answer within {TIMEOUT:g} s"
+    if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
+        return "this is no address of a machine"
+    if isinstance(error, requests.ConnectionError):
+        return "nobody answers there: the connection was refused, cut off, or there is no such machine"
+    return "an answer that is not of 'pool serve'"
 
 
 def _rows(found: object) -> list[dict[str, object]]:

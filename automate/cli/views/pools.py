@@ -4,6 +4,7 @@ Pure but for the console that it prints to; every name is cleaned of what a term
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,8 @@ def who(address: object, names: Mapping[str, str]) -> str:
 
 
 def money(amount: object) -> str:
-    """An amount with its thousands apart; nothing where there is none."""
+    """An amount, also as digits, with its thousands apart; nothing where there is none."""
+    amount = int(amount) if isinstance(amount, str) and amount.isascii() and amount.isdigit() else amount
     return f"{amount:,}" if isinstance(amount, int) else ""
 
 
@@ -133,9 +135,11 @@ def print_board(console: Console, board: Answer, names: Mapping[str, str], now: 
         _say(console, f"No model has joined. Join: flock-hpc pool join {brief(board['pool'])} --model NAME")
         return
     paid = any(place["reward"] is not None for place in board["places"])
+    stale = any(place["updated"] is None for place in board["places"])
     show(console, (number("rank"), name("model", 20), word("participant", 2), number("value"), number("score", 1),
-                   word("95 % of score", 3), number("progress"), *([number("reward")] if paid else [])),
-         [_place(place, names, paid) for place in board["places"]])
+                   word("95 % of score", 3), number("progress"), *([number("reward")] if paid else []),
+                   *([word("updated")] if stale else [])),
+         [[*_place(place, names, paid), *([ago(place["updated"], now)] if stale else [])] for place in board["places"]])
     failed = sum(place["failed"] for place in board["places"])
     updated = "not updated yet" if board["updated"] is None else f"updated {ago(board['updated'], now)}"
     _say(console, f"{updated}; value = correct / all, score = correct / answered" +
@@ -203,7 +207,8 @@ def print_dataset(console: Console, one: Answer, names: Mapping[str, str], now: 
         "id": clean(one["id"]), "owner": _owner(one["owner"], names),
         "questions": f"{money(one['questions'])} ({options})" if options else "none" if one["ready"] else "not set up",
         "evaluations": states or "none yet", "balance": money(one["balance"]), "made": at(one["created"]),
-        **{clean(str(key)): clean(str(value)) for key, value in one["settings"].items()}})
+        **{clean(str(key)): clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+           for key, value in one["settings"].items()}})
     if one["pools"]:
         console.print()
         print_pools(console, one["pools"], now)

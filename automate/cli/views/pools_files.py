@@ -19,8 +19,10 @@ _OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\ud
 
 
 def as_json(value: object) -> str:
-    """One JSON document that a terminal only shows: what it might obey is escaped."""
-    text = json.dumps(plain(value), indent=2, ensure_ascii=False)
+    """One JSON document that a terminal only shows: what it might obey is escaped. Money is text."""
+    from automate.pools.amounts import as_text
+
+    text = json.dumps(plain(as_text(value)), indent=2, ensure_ascii=False)
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 

@@ -26,8 +26,8 @@ def print_due(console: Console, due: Sequence[Answer]) -> None:
         return
     show(console, (name("model", 16), number("questions", 1), number("answered"), number("failed"), number("under way"),
                    number("due")),
-         [(one["model"], money(one["rows"]), money(one["answered"]), money(one["failed"]), money(one["started"]),
-           money(one["pending"] + one["expired"])) for one in due])
+         [(one["model"], money(one["rows"]), money(one["answered"]), money(one["failed"] + one["expired"]),
+           money(one["started"]), money(one["pending"])) for one in due])
 
 
 def print_evaluated(console: Console, done: Evaluated) -> None:
@@ -39,7 +39,11 @@ def print_evaluated(console: Console, done: Evaluated) -> None:
         show(console, (word("round"), number("questions"), number("answers"), word("job", 1), word("state"),
                        name("models")),
              [(one.name, money(one.count), money(one.answers), one.job or "",
-               "done" if one.done else one.problem or one.state, ", ".join(one.models)) for one in done.rounds])
+               "given up" if one.given_up else "done" if one.done else one.problem or one.state, ", ".join(one.models))
+              for one in done.rounds])
+    for one in done.rounds:
+        if one.given_up:
+            console.print(f"round {one.name} was given up: {clean(one.given_up)}", markup=False, soft_wrap=True)
 
 
 def sums(done: Evaluated) -> Iterator[str]:

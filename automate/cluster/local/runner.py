@@ -36,6 +36,8 @@ class Runner:
     place: Place = field(default_factory=ThisMachine)
     running: list[Running] = field(default_factory=list)
     stopping: bool = False
+    nonce: str = ""
+    """Of its claim: says in a job's record who started it."""
 
     def start(self, job: Job, node: str) -> None:
         """Start one job with its log files, as Slurm would."""
@@ -54,7 +56,8 @@ class Runner:
             self.queue.save({**job, "state": JobState.FAILED.value, "reason": str(error), "ended": time.time()})
             return
         job = {**job, "state": JobState.RUNNING.value, "pid": process.pid, "pid_start": process_start(process.pid),
-               "started": time.time(), "ended": None, "host": node, "reason": ""}
+               "started": time.time(), "ended": None, "host": node, "reason": "",
+               "runner": self.nonce}
         self.queue.save(job)
         self.running.append(Running.of(job, process, options, err))
 
@@ -104,12 +107,20 @@ class Runner:
         waiting = []
         for job in self.queue.jobs():
             if job["state"] != JobState.PENDING.value:
+                self._orphan(job)
                 continue
             if self.queue.cancel_file(job["job"]).exists():
                 self.queue.save({**job, "state": JobState.CANCELLED.value, "ended": time.time()})
             else:
                 waiting.append(job)
         return waiting
+
+    def _orphan(self, job: Job) -> None:
+        """A job that another runner started, which was killed, has failed once its process is gone."""
+        if (job["state"] == JobState.RUNNING.value and job.get("runner") != self.nonce
+                and process_start(job["pid"]) != job["pid_start"]):
+            self.queue.save({**job, "state": JobState.NODE_FAIL.value, "ended": time.time(),
+                             "reason": "its process is gone, and the local runner that started it"})
 
     def step(self) -> bool:
         """One look at everything; False when there is nothing left to do."""
@@ -175,6 +186,7 @@ def run(folder: Path, stale: float) -> int:
                 return 0
             time.sleep(runner.place.tick)  # the last one was killed a moment ago
             continue
+        runner.nonce = claim.holder.nonce
         with contextlib.suppress(FlockError):
             runner.place = make_place(queue)
         runner.work(claim, stale)

@@ -56,8 +56,10 @@ class Asker:
         try:
             result, scores = await self._with_retries(work, asked)
         except (TransportFailed, RequestRefused) as error:
-            return Answer(work.reference, None, asked.worker, asked.at, self.now(), error=_fit(error.what, 2000))
-        return Answer(work.reference, _fit(result, LONGEST), asked.worker, asked.at, self.now(), scores)
+            return Answer(work.reference, None, asked.worker, asked.at, self.now(), error=_fit(error.what, 2000),
+                          prompt=asked.prompt)
+        return Answer(work.reference, _fit(result, LONGEST), asked.worker, asked.at, self.now(), scores,
+                      prompt=asked.prompt)
 
     async def _with_retries(self, work: Work, asked: _Asked) -> tuple[str, tuple[float, ...]]:
         try:
@@ -91,6 +93,7 @@ class Asker:
         asked.worker, asked.at = self.roster.address(server), self.now()
         told = self.told.get(asked.worker) or self.told.get(work.model + ALL) or NOTHING
         messages = requests.messages_of(work, told)
+        asked.prompt = requests.asked_otherwise(work, messages)
         if work.method == "loglikelihood":
             scores = await self._scores(client, work, messages, switch)
             return requests.best_of(scores), scores
@@ -130,10 +133,11 @@ def _fit(text: str, longest: int) -> str:
 
 @dataclass
 class _Asked:
-    """Who was asked last, and when."""
+    """Who was asked last, when, and what, where that is not the line's own chat."""
 
     worker: str
     at: int
+    prompt: str | None = None
 
 
 def _wait(limit: float) -> Callable[[RetryCallState], float]:

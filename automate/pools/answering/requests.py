@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from automate.pools.round_records import Work
+import orjson
+
+from automate.pools.round_records import LONGEST_PROMPT, Work
 from automate.serving.client import Reply, TransportFailed
 
 TEMPERATURE = 0.0
@@ -41,8 +43,19 @@ def messages_of(work: Work, told: Told) -> list[Mapping[str, str]]:
 
 
 def tokens_of(work: Work, told: Told, default: int) -> int:
-    """How many tokens may be answered: by the worker's own setting, by the data set's, else `default`."""
-    return told.max_tokens or work.max_tokens or default
+    """How many tokens may be answered: by the worker's own setting, by the data set's, else `default`; never more than
+    were paid for."""
+    wanted = told.max_tokens or work.max_tokens or default
+    return min(wanted, work.most_tokens or wanted)
+
+
+def asked_otherwise(work: Work, messages: Sequence[Mapping[str, str]]) -> str | None:
+    """The chat that was asked, as JSON, where it is not the line's own; of a very long one the system message alone,
+    which is all that differs."""
+    if list(messages) == list(work.messages):
+        return None
+    whole = orjson.dumps(list(messages))
+    return (whole if len(whole) <= LONGEST_PROMPT else orjson.dumps(list(messages)[:1])).decode()
 
 
 def extra_of(work: Work, *, switch: bool) -> dict[str, object]:

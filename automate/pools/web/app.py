@@ -5,19 +5,23 @@ Never lets an error out as anything but JSON, and never mixes the private socket
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from automate.pools.web import connection
 from automate.pools.web.answers import problem
-from automate.pools.web.limits import Rates
+from automate.pools.web.limits import Rates, network_of
 from automate.pools.web.private import private_routes
 from automate.pools.web.public import Front, routes
 
@@ -30,13 +34,16 @@ TODO = {404: "see what there is: /openapi.json", 405: "see /openapi.json for wha
 
 def application(front: Front, monotonic: Callable[[], float]) -> ASGIApp:
     """For connections of `connection.Guarded`, which say whether they are private."""
-    public = Guard(_starlette(routes(front)), Rates(front.settings.requests_per_second, monotonic),
-                   front.settings.timeout + GRACE)
+    public: ASGIApp = Guard(_starlette(routes(front)), Rates(front.settings.requests_per_second, monotonic),
+                            front.settings.timeout + GRACE)
+    if front.settings.trusted_proxies:
+        public = ProxyHeadersMiddleware(public, front.settings.trusted_proxies)  # type: ignore[arg-type,assignment]
     private = _starlette(private_routes(front))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         chosen: ASGIApp = private if scope.get("state", {}).get("private") is True else public
-        await chosen(scope, receive, send)
+        with contextlib.suppress(ClientDisconnect):  # who is gone needs no answer
+            await chosen(scope, receive, send)
 
     return app
 
@@ -57,21 +64,35 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 
 class Guard:
-    """Counts requests of an address, ends those that take too long, and answers what failed."""
+    """Counts requests of an address, in a second and at once, ends those that take too long, and answers what failed.
+    """
 
     def __init__(self, app: ASGIApp, rates: Rates, timeout: float) -> None:
         self.app, self.rates, self.timeout = app, rates, timeout
+        self.running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = scope.get("client")
-        wait = self.rates.wait(client[0] if client else "?")
+        client = (scope.get("client") or "?")[0]
+        wait = self.rates.wait(client)
         if wait:
             seconds = str(max(1, math.ceil(wait)))
             refused = problem(429, "too many requests from this address", todo=f"wait {seconds} s",
                               Retry_After=seconds)
             await refused(scope, receive, send)
             return
-        await self._in_time(scope, receive, send)
+        key = network_of(client)
+        if self.running[key] >= connection.CONNECTIONS_EACH:
+            busy = problem(503, "too many requests at once from this address", todo="use fewer at once",
+                           Retry_After="1")
+            await busy(scope, receive, send)
+            return
+        self.running[key] += 1
+        try:
+            await self._in_time(scope, receive, send)
+        finally:
+            self.running[key] -= 1
+            if not self.running[key]:
+                del self.running[key]
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -90,6 +111,8 @@ class Guard:
                 await late(scope, receive, send)
             else:
                 raise
+        except ClientDisconnect:
+            raise
         except Exception:
             LOG.exception("a request failed")
             if not started:

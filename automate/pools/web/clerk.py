@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from automate.errors import PoolError
+from automate.pools import deeds
 from automate.pools.deeds import Office
 from automate.pools.messages import Message, Receipt
 
@@ -118,15 +119,16 @@ class Clerk:
             self._work(office, [one for one in group if one is not None])
 
     def _work(self, office: Office, group: Sequence[_Work[object]]) -> None:
-        """A group in order: messages that follow each other in one commit, other work by itself."""
+        """A group in order: messages that follow each other in one commit, other work by itself, also an Evaluate: what
+        rounds have answered is handed in before."""
         run: list[_Work[object]] = []
         for one in group:
-            if one.message is not None:
+            if one.message is not None and not deeds.needs_answers(one.message):
                 run.append(one)
                 continue
             self._receive(office, run)
             run = []
-            self._answer([one], lambda one=one: [one.call(office) if one.call else None])  # type: ignore[misc]
+            self._answer([one], lambda one=one: [_alone(office, one)])  # type: ignore[misc]
         self._receive(office, run)
 
     def _receive(self, office: Office, run: Sequence[_Work[object]]) -> None:
@@ -148,6 +150,12 @@ class Clerk:
         for one, answer in zip(run, found, strict=True):
             if not one.done.done():
                 one.done.set_result(answer)
+
+
+def _alone(office: Office, one: _Work[object]) -> object:
+    if one.message is not None:
+        return deeds.receive(office, one.message)
+    return one.call(office) if one.call else None
 
 
 def _fail(run: Sequence[_Work[object]], error: BaseException) -> None:

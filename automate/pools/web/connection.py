@@ -9,6 +9,8 @@ import json
 import os
 import socket
 from collections import Counter
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -23,6 +25,18 @@ CONNECTIONS_EACH = 256
 """Connections over HTTP at once: all together, and from one address. The private socket has no limit."""
 
 
+Network = IPv4Network | IPv6Network
+
+
+def lies_in(address: str, networks: Sequence[Network]) -> bool:
+    """Whether an address belongs to one of these networks."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    return any(found in network for network in networks)
+
+
 def early(status: str, error: str, todo: str) -> bytes:
     """An answer for a client that never reaches the application; the connection ends with it."""
     body = json.dumps({"error": error, "where": None, "todo": todo}).encode()
@@ -34,6 +48,7 @@ class Guarded(HttpToolsProtocol):
     """`scope["state"]["private"]` is true for the private socket, where the kernel names this user as the peer."""
 
     open_from: ClassVar[Counter[str]] = Counter()
+    proxies: ClassVar[Sequence[Network]] = ()
     private = False
     counted: str | None = None
     in_headers = True
@@ -55,7 +70,8 @@ class Guarded(HttpToolsProtocol):
     def _count(self, address: str) -> None:
         self.counted = address
         self.open_from[address] += 1
-        if self.open_from.total() > CONNECTIONS or self.open_from[address] > CONNECTIONS_EACH:
+        most = CONNECTIONS if lies_in(address, self.proxies) else CONNECTIONS_EACH
+        if self.open_from.total() > CONNECTIONS or self.open_from[address] > most:
             self._refuse("503 Service Unavailable", "too many connections", "use fewer at once, or come back later")
 
     def _refuse(self, status: str, error: str, todo: str) -> None:
@@ -128,6 +144,7 @@ class Guarded(HttpToolsProtocol):
         self.loop.call_later(1.0, self.transport.abort)
 
 
-def protocol() -> type[Guarded]:
-    """A protocol class with counts of its own, one for each server."""
-    return type("Counted", (Guarded,), {"open_from": Counter()})
+def protocol(proxies: Sequence[str] = ()) -> type[Guarded]:
+    """A protocol class with counts of its own, one for each server. `proxies`: addresses and networks that may have all
+    connections: whom they come for is counted by the application."""
+    return type("Counted", (Guarded,), {"open_from": Counter(), "proxies": tuple(map(ip_network, proxies))})

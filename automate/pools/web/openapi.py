@@ -5,12 +5,14 @@ Never describes what isn't there: tests compare it with the routes and with real
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from automate import __version__
+
+Money = Annotated[str, Field(pattern="^[0-9]+$", description="Money: decimal digits, as a message's Quantity.")]
 
 
 class Shape(BaseModel):
@@ -78,13 +80,13 @@ class Process(Shape):
 
 
 class Pool(Shape):
-    """A pool. Times are milliseconds since 1970; money is in the token's smallest unit."""
+    """A pool. Times are milliseconds since 1970; money is in the token's smallest unit, as digits."""
 
     id: str
     dataset: str
     dataset_name: str
     funder: str
-    funds: int
+    funds: Money
     allocation: str
     startTime: int
     endTime: int
@@ -102,11 +104,23 @@ class PoolModel(Shape):
     progress: float
 
 
+class Payout(Shape):
+    """What a settled pool paid: a reward, the dust of rounding, or a refund."""
+
+    kind: Literal["reward", "dust", "refund"]
+    rank: int | None
+    model: str | None
+    account: str
+    amount: Money
+
+
 class OnePool(Pool):
     """A pool with its models and what was paid."""
 
     models: list[PoolModel]
-    payouts: list[dict[str, Any]]
+    paid: Money
+    returned: Money
+    payouts: list[Payout]
 
 
 class ListedPool(Pool):
@@ -133,7 +147,7 @@ class Place(Shape):
     total: int
     joined: int
     updated: int | None
-    reward: int | None
+    reward: Money | None
 
 
 class Leaderboard(Shape):
@@ -143,7 +157,7 @@ class Leaderboard(Shape):
     dataset: str
     dataset_name: str
     funder: str
-    funds: int
+    funds: Money
     allocation: str
     start_time: int
     end_time: int

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from automate.errors import FlockError, PoolError
 from automate.pools import keys, reading
+from automate.pools.amounts import as_text
 from automate.pools.deeds import Office
 from automate.pools.messages import Message, normalised, parse_json
 from automate.pools.web.answers import as_json, as_page, of_error, problem, receipt_answer, refusal
@@ -122,7 +123,7 @@ def proven(body: bytes) -> Message:
 
 def _malformed(raw: Mapping[str, object]) -> MalformedError | None:
     try:
-        normalised(raw)
+        normalised(raw, "http")
     except PoolError as error:
         return MalformedError(error.what, where=error.where, todo=error.todo)
     return None
@@ -147,12 +148,12 @@ async def processes(front: Front, request: Request) -> Response:
 
 async def pools(front: Front, request: Request) -> Response:
     """GET /pools."""
-    return as_json(await front.ask("pools"))
+    return as_json(as_text(await front.ask("pools")))
 
 
 async def pool(front: Front, request: Request) -> Response:
     """GET /pools/{id}."""
-    return as_json(await front.ask("pool", id=request.path_params["id"]))
+    return as_json(as_text(await front.ask("pool", id=request.path_params["id"])))
 
 
 async def leaderboard(front: Front, request: Request) -> Response:
@@ -162,7 +163,7 @@ async def leaderboard(front: Front, request: Request) -> Response:
         return problem(404, f"a leaderboard is not to be had as {kind!r}", "id", "ask for html or json")
     board = await front.ask("leaderboard", id=id)
     if kind == "json" or not (kind == "html" or wants_page(request.headers.get("accept", ""))):
-        return as_json(board, Vary="Accept")
+        return as_json(as_text(board), Vary="Accept")
     assert isinstance(board, dict)
     return as_page(await asyncio.to_thread(render, board, front.clock(), home="/"), policy())
 

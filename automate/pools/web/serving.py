@@ -87,8 +87,8 @@ def _private(places: PoolPlaces) -> Iterator[socket.socket]:
 
 async def _answer(wanted: Wanted, front: Front, listening: list[socket.socket]) -> None:
     config = uvicorn.Config(
-        application(front, time.monotonic), http=protocol(), ws="none", lifespan="off", log_config=None,
-        access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE,
+        application(front, time.monotonic), http=protocol(front.settings.trusted_proxies), ws="none", lifespan="off",
+        log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE,
         backlog=sockets.BACKLOG, timeout_graceful_shutdown=max(1, round(front.settings.timeout)))
     server = Server(config)
     with _signals(server) if wanted.stop is None else contextlib.nullcontext():
