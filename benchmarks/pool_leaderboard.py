@@ -47,7 +47,8 @@ def fill(store: Store, pool: str, models: int) -> None:
                    " via, root, state) VALUES ('m', 's', 't', 'Join-Pool', '{}', 0, '', '', 0, 0, 'local', 'm',"
                    " 'handled')")
         db.execute("INSERT INTO pools (id, dataset, funder, funds, allocation, winners, grace, start_time, end_time) "
-                   "VALUES (?, ?, ?, 1000, 'ArithmeticDecrease', 10, 0, ?, ?)", (pool, dataset, owner, START, START + 1))
+                   "VALUES (?, ?, ?, 1000, 'ArithmeticDecrease', 10, 0, ?, ?)",
+                   (pool, dataset, owner, START, START + 1))
         db.executemany("INSERT INTO models (id, name, inference_process, data_tx, process, owner, added) "
                        "VALUES (?, ?, 'router', 'hub/model', ?, ?, ?)",
                        ((n, f"model-{n}", address("model", n), owner, START) for n in range(1, models + 1)))

@@ -143,8 +143,8 @@ def _ruled(db: Statements, pool: Row) -> Iterator[str]:
     if rule is None or pool["state"] == "open":
         return
     standings = [Standing(row["model"], row["participant"], row["correct"], row["total"], row["joined"], row["rowid"])
-                 for row in db.execute("SELECT rowid, * FROM pool_models WHERE pool = ? AND answered > 0 ORDER BY rowid",
-                                       (pool["id"],))]
+                 for row in db.execute("SELECT rowid, * FROM pool_models WHERE pool = ? AND answered > 0"
+                                       " ORDER BY rowid", (pool["id"],))]
     due = rule(pool["funds"], standings, pool["winners"])
     wanted = {share.model: (share.participant, share.amount) for share in due.shares}
     given = {row["model"]: (row["account"], row["amount"]) for row in _payouts(db, pool) if row["kind"] == "reward"}

@@ -48,7 +48,7 @@ def round_made(context: Context, message: Message) -> Sequence[Outgoing]:
     if changed != len(references):
         raise PoolError(f"{len(references) - changed} of {len(references)} inferences don't wait any more")
     context.db.execute("UPDATE wishes SET outcome = ? WHERE outcome IS NULL", (f"round {name}",))
-    return []
+    return pay(context, message)  # what the token refused before
 
 
 def round_over(context: Context, message: Message) -> Sequence[Outgoing]:

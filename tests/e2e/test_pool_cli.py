@@ -155,7 +155,7 @@ def test_two_ticks_at_once_do_it_once(shell: Shell) -> None:
     said = [tick.communicate(timeout=WAIT)[0] for tick in ticks]
     assert [tick.returncode for tick in ticks] == [0, 0], said
     found = shell.json("show", pool)
-    assert (found["state"], found["returned"], len(found["payouts"])) == ("refunded", FUNDS, 1)
+    assert (found["state"], found["returned"], len(found["payouts"])) == ("refunded", str(FUNDS), 1)
     assert shell.json("balance")["balance"] == str(FUNDS)
     assert shell("tick") == ""
 

@@ -185,6 +185,34 @@ def test_folders_that_are_no_models_fail_with_the_reason_and_the_pool_goes_on(fu
     assert made.evaluate(pool=other).done
 
 
+def test_a_round_whose_server_never_starts_is_given_up_with_the_reason(funded: Callable[..., Funded],
+                                                                       tmp_path: Path) -> None:
+    made = funded(2)
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_text('{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}')
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "x"}')
+    head = b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}'
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"0000")
+    with Bench(made.workspace.root) as bench:
+        bench.clock.now = now_ms()
+        bench.store.db.execute("DELETE FROM evaluations")
+        added = bench.send("owner", "pool", "Add-Model", {"name": "broken", "data_tx": str(folder)})
+        joined = bench.send("owner", "pool", "Join-Pool", {"dataset": made.pool, "model": "broken"})
+        assert [added.state, joined.state] == ["handled", "handled"], joined
+    (made.workspace.root / "flock-hpc.yaml").write_text(
+        (made.workspace.root / "flock-hpc.yaml").read_text().replace("kind: rehearsal", "kind: vllm"))
+    with_vllm(made)
+    done = made.evaluate()
+    assert (done.done, done.due) == (False, 2), made.said
+    (view,) = done.rounds
+    assert view.given_up is not None and "could not be started" in view.given_up
+    rows = made.rows("SELECT state, attempts, error FROM evaluations")
+    assert [(row["state"], row["attempts"]) for row in rows] == [("pending", 1)] * 2
+    assert all("could not be started" in row["error"] for row in rows)
+
+
 def test_a_data_set_that_can_not_pay_says_what_it_needs(funded: Callable[..., Funded]) -> None:
     made = funded(3, pools={"price": {"prompt": 7}})
     done = made.evaluate()

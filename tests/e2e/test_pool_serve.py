@@ -106,7 +106,7 @@ def test_commands_work_while_it_serves(root: Path) -> None:
             done = flock("pool", *words, cwd=root)
             assert done.returncode == 0, (words, said(done))
         pools = requests.get(served.url + "/pools", timeout=READY).json()
-        assert [(one["dataset_name"], one["funds"], one["models"]) for one in pools] == [("siqa", 1000, 1)]
+        assert [(one["dataset_name"], one["funds"], one["models"]) for one in pools] == [("siqa", "1000", 1)]
         board = requests.get(f"{served.url}/leaderboard/{pools[0]['id']}", timeout=READY).json()
         assert [one["model"] for one in board["places"]] == ["m-1"]
         shown = flock("pool", "leaderboard", "siqa", "--json", cwd=root)

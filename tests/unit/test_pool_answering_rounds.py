@@ -216,9 +216,19 @@ def test_who_waits_too_long_for_another_command_is_told_of_it(rig: Rig) -> None:
     settings = rig.workspace.settings
     pools = settings.pools.model_copy(update={"lock_wait": 0.0})
     rig.rounds.workspace = replace(rig.workspace, settings=settings.model_copy(update={"pools": pools}))
-    with Rounds(rig.workspace, rig.cluster, rig.desk, rig.notes.append).alone(), \
-            pytest.raises(ClaimedError, match="another flock-hpc command hands evaluations over"):
-        rig.rounds.hand_over(rig.make("one", "m1"))
+    spec = rig.make("one", "m1")
+    told = list[str]()
+
+    def other() -> None:
+        with pytest.raises(ClaimedError, match="another flock-hpc command hands evaluations over") as error:
+            rig.rounds.hand_over(spec)
+        told.append(error.value.what)
+
+    with jobs.alone(rig.workspace):
+        thread = Thread(target=other)
+        thread.start()
+        thread.join(20)
+    assert len(told) == 1
     assert rig.cluster.submitted == []
 
 

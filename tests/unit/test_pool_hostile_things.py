@@ -165,7 +165,7 @@ def test_a_pool_is_not_paid_before_its_end_nor_twice(funded: Bench) -> None:
     for who in ("ann", "ben", "owner"):
         funded.send(who, "pool", "Allocate-Rewards", {"dataset": pool})
     assert funded.dump(*ASIDE) == before
-    assert funded.balance("ben") == 100
+    assert funded.one("SELECT SUM(amount) FROM payouts WHERE pool = ?", pool) == 100, "to the funder"
 
 
 # --- scores -------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def signed_by_nobody(public: bytes, signature: bytes) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("sign", [0, 0x80])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", POINTS, ids=bytes.hex)
 def test_every_point_of_small_order_is_refused(point: bytes, sign: int) -> None:
     public = point[:31] + bytes([point[31] | sign])
     assert has_small_order(public)

@@ -167,6 +167,17 @@ def test_a_data_sets_owner_is_told_of_its_refund(bench: Bench, refuse: list[int]
     assert (bench.balance(bench.id("siqa")), held(bench), problems(bench)) == (10, 20, [])
 
 
+def test_the_next_round_is_an_occasion_too(bench: Bench, refuse: list[int]) -> None:
+    joined(bench)
+    handled(bench.send("owner", "siqa", "Evaluate", "1"))
+    handled(pay(bench, "r"))
+    refuse.append(1)
+    handled(bench.send("ann", "router", "Cancel-Inference", {"references": asked(bench)}))
+    assert (bench.balance("ann"), held(bench)) == (95, 10)
+    assert make_round(bench.exchange, bench.places) is not None
+    assert (bench.balance("ann"), held(bench), problems(bench)) == (100, 5, [])
+
+
 @pytest.mark.parametrize("action", ["Debit-Notice", "Transfer-Error", "Credit-Notice"])
 def test_notices_of_strangers_are_refused(bench: Bench, refuse: list[int], action: str) -> None:
     handled(pay(bench, "r"))

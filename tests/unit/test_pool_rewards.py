@@ -306,10 +306,11 @@ def test_every_unit_is_paid_or_goes_back(tmp_path_factory: pytest.TempPathFactor
             arena.enter(who, pool, f"m{number}", correct)
         over(arena)
         told = arena.settle(pool)
-        assert int(told["paid"]) + int(told["dust"]) + int(told["refund"]) == quantity
-        assert sum(bench.balance(who) for who in ("ann", "bob", "cy")) == told["paid"]
-        assert bench.balance("fay") == told["dust"] + told["refund"]
+        sums = {name: int(told[name]) for name in ("paid", "dust", "refund")}
+        assert sum(sums.values()) == quantity
+        assert sum(bench.balance(who) for who in ("ann", "bob", "cy")) == sums["paid"]
+        assert bench.balance("fay") == sums["dust"] + sums["refund"]
         shown = board(bench.store.db, pool, bench.clock.now)
         paid = [place.reward or 0 for place in shown.places]
-        assert paid == sorted(paid, reverse=True) and sum(paid) == told["paid"]
+        assert paid == sorted(paid, reverse=True) and sum(paid) == sums["paid"]
         arena.check()

@@ -6,19 +6,28 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-from automate import __version__
+from automate import __version__, claims
 from automate.arena.engine_job import engine_settings
 from automate.cluster.base import Cluster
+from automate.cluster.queue import job_alive
 from automate.cluster.script import directives, log_pattern, render
 from automate.cluster.submit import Submission, SubmissionBook, hand_over, new_submission, settle_open
-from automate.errors import StorageError
+from automate.errors import ClaimedError, StorageError
 from automate.journal import replace_file
 from automate.pool_places import PoolPlaces
 from automate.pools.answering.job import LEAD
 from automate.pools.round_records import RoundSpec
 from automate.settings import Settings, Slurm
 from automate.workspace import Workspace
+
+PAUSE = 0.1
+"""Seconds between two looks at the claim of another command."""
+_alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
 def places_of(workspace: Workspace) -> PoolPlaces:
@@ -64,6 +73,35 @@ def write_script(workspace: Workspace, spec: RoundSpec) -> None:
     replace_file(places.script(spec.name), script_text(workspace, spec).encode(), 0o755)
 
 
+@contextmanager
+def alone(workspace: Workspace) -> Iterator[None]:
+    """Nobody else looks whether a round has a job, and hands one over, meanwhile; another command that does is waited
+    for, up to pools.lock_wait. Who holds it already may enter again. Raises ClaimedError naming the other."""
+    if _alone.get():
+        yield
+        return
+    claim = _claimed(workspace)
+    held = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(held)
+        claim.release()
+
+
+def _claimed(workspace: Workspace) -> claims.Claim:
+    stale = min(workspace.settings.limits.claim_stale, 1.0)
+    until = time.monotonic() + workspace.settings.pools.lock_wait
+    while True:
+        try:
+            return claims.take(places_of(workspace).rounds_claim, stale=stale, job_alive=job_alive)
+        except ClaimedError as error:
+            if time.monotonic() >= until:
+                raise ClaimedError(f"another flock-hpc command hands evaluations over: {error.what}",
+                                   where=error.where, todo="run this again when it is done") from error
+        time.sleep(PAUSE)
+
+
 def submissions_of(workspace: Workspace, name: str) -> list[Submission]:
     """Every handing over of a round that was not refused, oldest first."""
     found = SubmissionBook(places_of(workspace).submissions).all()
@@ -71,7 +109,13 @@ def submissions_of(workspace: Workspace, name: str) -> list[Submission]:
 
 
 def submit(workspace: Workspace, cluster: Cluster, spec: RoundSpec) -> Submission:
-    """Hand a round's job over, unless one of its jobs may still act: that one is given. Raises SubmitError."""
+    """Hand a round's job over, unless one of its jobs may still act: that one is given. Raises SubmitError,
+    ClaimedError."""
+    with alone(workspace):
+        return _submit(workspace, cluster, spec)
+
+
+def _submit(workspace: Workspace, cluster: Cluster, spec: RoundSpec) -> Submission:
     book = SubmissionBook(places_of(workspace).submissions)
     settle_open(book, cluster)
     handed = submissions_of(workspace, spec.name)

@@ -5,19 +5,15 @@ Never submits a round of which a job may still act."""
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from automate import claims
 from automate.campaign.pools import jobs, servers
 from automate.campaign.pools.looking import RoundView, open_rounds, view_of
 from automate.campaign.state import look as look_at_campaign
 from automate.cluster.base import Cluster
-from automate.cluster.queue import job_alive
 from automate.cluster.submit import SubmissionBook, settle_open
-from automate.errors import ClaimedError, FlockError
+from automate.errors import FlockError
 from automate.pools.answering.journal import due, recorded
 from automate.pools.desk import Desk
 from automate.pools.round_records import RoundSpec, read_spec, read_work
@@ -34,10 +30,6 @@ def count(found: object) -> int:
     return found if isinstance(found, int) else 0
 
 
-CLAIM_PAUSE = 0.1
-"""Seconds between two looks at the claim of another command."""
-
-
 @dataclass
 class Rounds:
     """The rounds of one workspace on one cluster. `note`: told what a user should know. `given_up`: by this command,
@@ -49,26 +41,6 @@ class Rounds:
     note: Callable[[str], None]
     given_up: dict[str, str] = field(default_factory=dict)
     unserved: dict[str, str] = field(default_factory=dict)
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Nobody else looks whether a round has a job, and hands one over, meanwhile; another command that does is
-        waited for, up to pools.lock_wait. Raises ClaimedError naming it."""
-        stale = min(self.workspace.settings.limits.claim_stale, 1.0)
-        until = time.monotonic() + self.workspace.settings.pools.lock_wait
-        while True:
-            try:
-                claim = claims.take(jobs.places_of(self.workspace).rounds_claim, stale=stale, job_alive=job_alive)
-                break
-            except ClaimedError as error:
-                if time.monotonic() >= until:
-                    raise ClaimedError(f"another flock-hpc command hands evaluations over: {error.what}",
-                                       where=error.where, todo="run this again when it is done") from error
-            time.sleep(CLAIM_PAUSE)
-        try:
-            yield
-        finally:
-            claim.release()
 
     # --- before a round is made -----------------------------------------------------------------
     def able(self, waiting: Iterable[Mapping[str, object]]) -> str | None:
@@ -105,7 +77,7 @@ class Rounds:
     # --- rounds of before -----------------------------------------------------------------------
     def care(self) -> None:
         """See to every open round: still at work, dead, or broken."""
-        with self.alone():
+        with jobs.alone(self.workspace):
             settle_open(SubmissionBook(jobs.places_of(self.workspace).submissions), self.cluster)
         for name in open_rounds(self.workspace):
             try:
@@ -117,7 +89,7 @@ class Rounds:
         """Hand a round over again whose job is over, a bounded number of times; then give it up."""
         if view.may_act:
             return
-        with self.alone():
+        with jobs.alone(self.workspace):
             now = view_of(self.workspace, view.name)  # another command may have seen to it meanwhile
             if now.done or now.may_act:
                 return
@@ -160,12 +132,12 @@ class Rounds:
         servers.end(self.workspace, name)
         if back:
             self.given_up[name] = why
-        self.note(f"round {name} is given up, {back} questions go back: {why}")
+        self.note(f"round {name} is given up, {back} questions are left open: {why}")
 
     # --- handed over ----------------------------------------------------------------------------
     def hand_over(self, spec: RoundSpec) -> None:
         """Servers for what is left of a round, and its job. Raises FlockError: it is tried again the next time."""
-        with self.alone():
+        with jobs.alone(self.workspace):
             if not jobs.places_of(self.workspace).done(spec.name).exists():
                 self._hand_over(spec)
 

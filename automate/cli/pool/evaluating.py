@@ -49,9 +49,12 @@ def evaluate(ctx: click.Context, workspace_dir: Path | None, pool: str | None, s
     done = _evaluate(workspace_dir, pool, executor, limit, submit=submit_, wait=wait)
     with counter(workspace_dir, make=False) as desk:
         due = rows_of(desk.desk.ask("due", dataset=found.get("dataset")))
+        datasets = {one["id"] for one in rows_of(desk.desk.ask("datasets")) if one["open_pools"]}
     if found:
         meant = {one["process"] for one in found["models"]}
         due = [one for one in due if one["process"] in meant]
+    else:
+        due = [one for one in due if one["dataset"] in datasets]
     console = make_console()
     print_evaluated(console, done)
     print_due(console, due)
