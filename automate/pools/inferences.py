@@ -205,12 +205,18 @@ def _why_not(context: Context, message: Message, row: Row | None) -> str | None:
     return None if of_round or row["worker"] == message.sender else "elsewhere"
 
 
+def _serves(context: Context, worker: str, row: Row) -> bool:
+    """Whether a worker is one of the round that has an inference, for its model."""
+    return context.db.execute("SELECT 1 FROM workers WHERE address = ? AND model = ? AND fleet = ? "
+                              "AND unregistered IS NULL", (worker, row["model"], row["round"])).fetchone() is not None
+
+
 def answered(context: Context, message: Message) -> Sequence[Outgoing]:
     """Inference-Response {id, result | error, scores?} from the worker that was asked, once; on to the requester."""
     data = json_data(message, "id")
     reference = text(data, "id")
     row = context.db.execute("SELECT * FROM inferences WHERE reference = ?", (reference,)).fetchone()
-    if message.via == "job" and row is not None and row["round"]:
+    if message.via == "job" and row is not None and _serves(context, message.sender, row):
         hear(context, row["round"], row["model"])
     reason = _why_not(context, message, row)
     if reason is not None:

@@ -57,8 +57,8 @@ def test_a_cancelled_batch_is_left_alone_until_it_is_submitted_again(
 # --- preempted ------------------------------------------------------------------------------------
 def test_a_preempted_batch_comes_back(rough: SlurmRig, tmp_path: Path, healthy: list[Key]) -> None:
     options = {"nodelist": "n2"}
-    slow = {"latency": 1.0, "concurrency": 1}  # so that Slurm, which may take its time, preempts it in the middle
-    with campaign(rough, tmp_path / "low", partition="low", options=options, **slow) as low:
+    # slow games, so that Slurm, which may take its time, preempts it in the middle
+    with campaign(rough, tmp_path / "low", partition="low", options=options, latency=1.0, concurrency=1) as low:
         low.follow("--batch-size", "3")
         eventually(lambda: played(low.root) > 4, "some games")
         other = rough.run("sbatch", "--parsable", "--partition=high", "--exclusive", "--nodelist=n2", "--mem=100M",

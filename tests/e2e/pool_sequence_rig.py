@@ -86,7 +86,7 @@ class Sequence:
         opened = self.must("ann", Target=self.ids["token"], Action="Transfer", Recipient=self.ids["pool"],
                            Quantity=str(FUNDS), X_Dataset=self.ids["siqa"], X_Allocation="ArithmeticDecrease")
         made = json.loads(answer(opened, "Create-Pool-Response")["Data"])
-        assert (made["funder"], made["funds"]) == (named_key("ann").address, FUNDS)
+        assert (made["funder"], made["funds"]) == (named_key("ann").address, str(FUNDS))
         assert made["allocation"] == "ArithmeticDecrease"
         assert made["endTime"] - made["startTime"] == 30 * DAY
         assert tags_of(answer(opened, "Debit-Notice"))["X-Allocation"] == "ArithmeticDecrease"
