@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from automate.arena.games import Game
 from automate.arena.hearing import (
@@ -28,7 +28,7 @@ from automate.arena.prompts import Message
 from automate.arena.verdict import Verdict
 from automate.errors import FlockError
 from automate.journal import Record
-from automate.serving.client import ChatClient, Messages, Reply, RequestRefused, TransportFailed
+from automate.serving.client import ChatClient, Messages, Reply, RequestRefused, TransportFailed, pauses
 from automate.serving.limiter import Limiter
 from automate.serving.messages import Encoded
 
@@ -72,17 +72,6 @@ class TooLong(Exception):
 def bytes_bound(messages: Sequence[Message]) -> int:
     """An upper bound on prompt tokens: a token covers at least one UTF-8 byte of text."""
     return sum(len(message["content"].encode()) for message in messages) + TEMPLATE_MARGIN
-
-
-def _wait(limit: float) -> Callable[[RetryCallState], float]:
-    backoff = wait_random_exponential(multiplier=0.25, max=limit)
-
-    def seconds(state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        asked = error.retry_after if isinstance(error, TransportFailed) else None
-        return backoff(state) + min(asked or 0.0, 4 * limit)
-
-    return seconds
 
 
 class Asker:
@@ -142,7 +131,7 @@ class Asker:
                 raise
         await asyncio.sleep(min(0.2, self.ask.retry_wait))
         retrying = AsyncRetrying(
-            stop=stop_after_attempt(self.ask.retries), wait=_wait(self.ask.retry_wait),
+            stop=stop_after_attempt(self.ask.retries), wait=pauses(self.ask.retry_wait),
             retry=retry_if_exception_type(TransportFailed), reraise=True)
         async for attempt in retrying:
             with attempt:

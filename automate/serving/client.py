@@ -5,13 +5,14 @@ Never retries and never decides what a failure means for a game: it says which k
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 import aiohttp
 import orjson
+from tenacity import RetryCallState, wait_random_exponential
 
 from automate.errors import FlockError, ServerError
 
@@ -58,6 +59,18 @@ class TransportFailed(FlockError):
         super().__init__(what)
         self.status = status
         self.retry_after = retry_after
+
+
+def pauses(limit: float) -> Callable[[RetryCallState], float]:
+    """How long tenacity waits between tries, in seconds: longer each time up to `limit`, and as a server asks for."""
+    backoff = wait_random_exponential(multiplier=0.25, max=limit)
+
+    def seconds(state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked = error.retry_after if isinstance(error, TransportFailed) else None
+        return backoff(state) + min(asked or 0.0, 4 * limit)
+
+    return seconds
 
 
 class RequestRefused(FlockError):

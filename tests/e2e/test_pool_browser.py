@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from automate.pools.leaderboard import Board
 from automate.pools.web.page import render
-from tests.rigs.required import missing
+from tests.rigs.browser import chromium
 from tests.unit.pool_support import Bench
 from tests.unit.pool_web_rig import served
 from tests.unit.test_pool_web_page import one_board, one_place
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SIZES = {"360": {"width": 360, "height": 740}, "1280": {"width": 1280, "height": 900}}
 HOSTILE = ("<img src=x onerror=alert(1)>", "<script>alert(1)</script>", "'\"><svg onload=alert(1)>", "x" * 200,
            "小明的模型", "javascript:alert(1)")
@@ -29,17 +26,8 @@ HOSTILE = ("<img src=x onerror=alert(1)>", "<script>alert(1)</script>", "'\"><sv
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A headless Chromium of this machine."""
-    wanted = os.environ.get("FLOCK_HPC_TEST_CHROMIUM")
-    found = next((path for name in ((wanted,) if wanted else NAMES) if (path := shutil.which(name))), None)
-    if found is None:
-        missing("no Chromium on this machine: scripts/setup-test-browser.sh installs one")
-    with sync_playwright() as driver:
-        try:
-            started = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        except Error as error:
-            missing(f"{found} does not start: {str(error).splitlines()[0]}")
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @dataclass

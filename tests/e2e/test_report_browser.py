@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from automate.results.boards import Options
 from automate.results.reading.folder import BenchFolder, of_data
@@ -19,11 +17,10 @@ from automate.results.reporting.facts import of_data as facts_of_data
 from automate.results.reporting.report import Extent, write_report
 from automate.settings_results import Curves
 from tests.e2e.support import TULU, flock, judge_now, make_workspace
-from tests.rigs.required import missing
+from tests.rigs.browser import chromium
 from tests.unit.report_support import DOWN, EVIL, HOSTILE, LEVEL, SPLIT, UP, Models, write_bench, write_rows
 from tests.unit.support import real_data
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MADE = datetime(2026, 3, 4, tzinfo=UTC)
 LONG = "\n".join(f"line {number} of a long text" for number in range(200))
 MODELS: Models = {"run-step100": [UP, DOWN, LEVEL, SPLIT, (None, "A>B")] * 12,
@@ -53,17 +50,8 @@ class Watched:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A headless Chromium of this machine."""
-    wanted = os.environ.get("FLOCK_HPC_TEST_CHROMIUM")
-    found = next((path for name in ((wanted,) if wanted else NAMES) if (path := shutil.which(name))), None)
-    if found is None:
-        missing("no Chromium on this machine: scripts/setup-test-browser.sh installs one")
-    with sync_playwright() as driver:
-        try:
-            started = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        except Error as error:
-            missing(f"{found} does not start: {str(error).splitlines()[0]}")
+    with chromium() as started:
         yield started
-        started.close()
 
 
 def write(folder: BenchFolder, path: Path, **extent: object) -> Path:

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from automate.pools.answering import requests
 from automate.pools.answering.requests import NOTHING, Told
 from automate.pools.answering.workers import Roster
 from automate.pools.round_records import Answer, Work
-from automate.serving.client import JudgeClient, RequestRefused, TransportFailed
+from automate.serving.client import JudgeClient, RequestRefused, TransportFailed, pauses
 
 T = TypeVar("T")
 REMEMBERED = 4096
@@ -68,7 +68,7 @@ class Asker:
             if self.retries == 0:
                 raise
         await asyncio.sleep(min(0.2, self.longest_wait))
-        retrying = AsyncRetrying(stop=stop_after_attempt(self.retries), wait=_wait(self.longest_wait),
+        retrying = AsyncRetrying(stop=stop_after_attempt(self.retries), wait=pauses(self.longest_wait),
                                  retry=retry_if_exception_type(TransportFailed), reraise=True)
         async for attempt in retrying:
             with attempt:
@@ -138,14 +138,3 @@ class _Asked:
     worker: str
     at: int
     prompt: str | None = None
-
-
-def _wait(limit: float) -> Callable[[RetryCallState], float]:
-    backoff = wait_random_exponential(multiplier=0.25, max=limit)
-
-    def seconds(state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        asked = error.retry_after if isinstance(error, TransportFailed) else None
-        return backoff(state) + min(asked or 0.0, 4 * limit)
-
-    return seconds
